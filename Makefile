@@ -65,6 +65,7 @@ bench: toolchain ## every figure of docs/measurements again: races, idle lanes, 
 	-$(LANEWAY) race kv $(MODE) --out out/race-kv
 	-$(LANEWAY) race features --load 2000,50000,100000 --time 180 --out out/race-features-report
 	-$(LANEWAY) report --claims out/race-features-report out/race-ping/live out/race-tap out/race-relay/report > out/founding-reports.md
+	-$(LANEWAY) report --figures $$(ls -d out/race-*/result.json out/race-*/*/result.json 2>/dev/null) > out/figures.md
 	cargo run --release --package laneway-dpdk --example contract_cost
 	cargo run --release --package laneway-forward --example rules_cost
 	cargo run --release --package laneway-forward --example rules_places
@@ -94,7 +95,10 @@ book: toolchain ## the guide as pages, with the reference made from the code's t
 	@mdbook --version >/dev/null 2>&1 || cargo install --locked mdbook
 	LANEWAY_COMMIT=$$(git rev-parse --short HEAD 2>/dev/null) cargo build --release --package laneway-cli
 	rm -rf $(TARGET_DIR)/guide && cp -r docs/guide $(TARGET_DIR)/guide
-	$(LANEWAY) manual --out $(TARGET_DIR)/guide
+	@# What lies outside the guide is named, not linked: the pages stand alone.
+	sed -i -E -e 's#\[([^]]*)\]\(\.\./\.\./([^)]*)\)#\1 (`\2`)#g' -e 's#\[([^]]*)\]\(\.\./([^)]*)\)#\1 (`docs/\2`)#g' \
+	    $(TARGET_DIR)/guide/*.md
+	$(LANEWAY) manual --out $(TARGET_DIR)/guide && rm -r $(TARGET_DIR)/guide/man $(TARGET_DIR)/guide/completions
 	cd $(TARGET_DIR)/guide && { echo; echo '# Reference'; echo; \
 	    for page in reference/*.md; do echo "- [$$(sed -n 's/^# //p' $$page | head -n 1)]($$page)"; done; } >> SUMMARY.md
 	mdbook build $(TARGET_DIR)/guide

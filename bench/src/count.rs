@@ -31,7 +31,7 @@ fn instructions(name: &str, times: u64) -> Result<u64, String> {
     if !output.status.success() {
         return Err(format!("case {name} under valgrind: {}\n{text}", output.status));
     }
-    total(&text).ok_or_else(|| format!("valgrind said nothing of instructions:\n{text}"))
+    total(&text).ok_or_else(|| format!("valgrind reported no instructions:\n{text}"))
 }
 
 /// Of the line `==12== I   refs:      1,234,567`.

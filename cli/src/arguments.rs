@@ -1,4 +1,4 @@
-//! What may be said on the command line. Reading it decides nothing and touches nothing.
+//! The arguments of the command line. Reading it decides nothing and touches nothing.
 
 mod doctor;
 mod generate;
@@ -72,7 +72,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         what: TraceVerb,
     },
-    /// Make the report of a race again from its result file, or a page of the claims of several
+    /// Make the report of a race again from its result file, or a page of the claims or figures of several
     #[command(after_help = REPORT_EXAMPLES, arg_required_else_help = true)]
     Report(ReportArguments),
     /// Say what an app asks of this host for a load: what is, what should be, and why
@@ -152,7 +152,8 @@ Examples:
 const REPORT_EXAMPLES: &str = "\
 Examples:
   laneway report out/race-features
-  laneway report --claims out/race-features out/race-ping/* out/race-tap > founding-reports.md";
+  laneway report --claims out/race-features out/race-ping/* out/race-tap > founding-reports.md
+  laneway report --figures out/race-features out/race-ping/* out/race-tap > figures.md";
 
 const CHILD_EXAMPLES: &str = "\
 It is the inside of `laneway race`, which tells it on standard input what to be.";
@@ -165,7 +166,7 @@ const MANUAL_EXAMPLES: &str = "\
 Example:
   laneway manual --out /tmp/laneway && man /tmp/laneway/man/laneway-race.1";
 
-/// The app of a run, by name, and what was said to it. The verbs are those of a table, and are put behind it.
+/// The app of a run, by name, and its arguments. The verbs are those of a table, and are put behind it.
 #[derive(Debug)]
 pub(crate) struct RunApp {
     pub(crate) name: String,
@@ -200,7 +201,7 @@ impl Subcommand for RunApp {
     }
 }
 
-/// What every run of an app of a table is told.
+/// Arguments of every run, whichever the app.
 #[derive(Args, Debug)]
 pub(crate) struct RunArguments {
     /// Lane and knobs, such as xdp, afxdp, socket:batch=64; `laneway lanes` lists them
@@ -256,6 +257,10 @@ pub(crate) struct ReportArguments {
     /// Instead, print one page of Markdown: what was claimed, what was measured, and how, race after race
     #[arg(long)]
     pub(crate) claims: bool,
+    /// Instead, print one page of Markdown: each question that the races asked, with the figure, verdict, commit and
+    /// command of the newest valid race that answers it
+    #[arg(long, conflicts_with = "claims")]
+    pub(crate) figures: bool,
 }
 
 #[derive(Args, Debug)]

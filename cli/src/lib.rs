@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What happens is decided below: lanes, apps and the lab do the work, [`laneway_registry`] joins a lane to
-//! an app by name, and this crate reads what was asked for and says what came of it. It holds no
+//! an app by name, and this crate reads what was asked for and prints the result. It holds no
 //! loop over frames and opens no socket.
 //!
 //! What must always hold: an error is one sentence on standard error with the value and what to
@@ -83,7 +83,7 @@ fn run<P: AppTable, L: LaneTable>(arguments: impl IntoIterator<Item = OsString>)
 
 enum Parsed {
     Run(Arguments),
-    /// A verb of an app, what was said to it, and whether JSON is asked for.
+    /// A verb of an app, what was given to it, and whether JSON is asked for.
     Own(AppVerb, ArgMatches, bool),
     /// Help or the version was printed.
     Answered,

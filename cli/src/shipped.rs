@@ -69,32 +69,36 @@ const SCENARIOS: &str = "scenarios";
 const LAID: &str = "scenario";
 
 /// A scenario that was asked for, and what has to be written before it can be raced.
-pub(crate) struct Asked {
+pub(crate) struct ResolvedScenario {
     pub(crate) scenario: Scenario,
     laid: Option<(&'static Shipped, PathBuf)>,
 }
 
-impl Asked {
+impl ResolvedScenario {
     /// Reads `given`: a file, or the name of a scenario, whose race writes to `out`. Whoever gives the name of one of
     /// the `apps` is told what is missing.
-    pub(crate) fn read(given: &str, out: &Path, apps: &[&AppFacts]) -> Result<Asked, Failure> {
+    pub(crate) fn read(
+        given: &str,
+        out: &Path,
+        apps: &[&AppFacts],
+    ) -> Result<ResolvedScenario, Failure> {
         if Path::new(given).extension().is_some() {
             let scenario = Scenario::load(Path::new(given)).map_err(Failure::input)?;
-            return Ok(Asked { scenario, laid: None });
+            return Ok(ResolvedScenario { scenario, laid: None });
         }
         if let Some(file) = in_the_repository(given) {
             let scenario = Scenario::load(&file).map_err(Failure::input)?;
-            return Ok(Asked { scenario, laid: None });
+            return Ok(ResolvedScenario { scenario, laid: None });
         }
         let shipped = SHIPPED.iter().find(|shipped| shipped.name == given);
         let Some(shipped) = shipped else { return Err(unknown(given, apps)) };
         let folder = out.join(LAID);
         let scenario = Scenario::read(shipped.text, given, &folder).map_err(Failure::input)?;
-        Ok(Asked { scenario, laid: Some((shipped, folder)) })
+        Ok(ResolvedScenario { scenario, laid: Some((shipped, folder)) })
     }
 
     /// Writes what the race needs and nobody has yet.
-    pub(crate) fn lay(&self) -> Result<(), Failure> {
+    pub(crate) fn extract(&self) -> Result<(), Failure> {
         let Some((shipped, folder)) = &self.laid else { return Ok(()) };
         let text = (format!("{}.toml", shipped.name), shipped.text.as_bytes());
         let capture = shipped.capture.as_ref().map(|c| (c.path.to_owned(), c.bytes));
@@ -168,8 +172,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("laneway-laid-{}", std::process::id()));
         let shipped = SHIPPED.iter().find(|shipped| shipped.name == "tap").unwrap();
         let scenario = Scenario::read(shipped.text, "tap", &folder).unwrap();
-        let asked = Asked { scenario: scenario.clone(), laid: Some((shipped, folder.clone())) };
-        asked.lay().unwrap();
+        let asked =
+            ResolvedScenario { scenario: scenario.clone(), laid: Some((shipped, folder.clone())) };
+        asked.extract().unwrap();
         let again = Scenario::load(&folder.join("tap.toml")).unwrap();
         assert!(again == scenario && again.capture.unwrap().is_file());
         fs::remove_dir_all(folder).unwrap();
@@ -177,7 +182,9 @@ mod tests {
 
     #[test]
     fn a_mistyped_name_is_answered_with_the_nearest() {
-        let Err(Failure::Because(_, sentence)) = Asked::read("pnig", Path::new("x"), &[]) else {
+        let Err(Failure::Because(_, sentence)) =
+            ResolvedScenario::read("pnig", Path::new("x"), &[])
+        else {
             panic!("there is no such scenario");
         };
         assert!(sentence.contains("did you mean `ping`") && sentence.contains("tap"), "{sentence}");

@@ -1,5 +1,5 @@
-//! Claims, from a scenario to the page of them: what is wrong is refused with its line, what was raced has its row, and the
-//! page is the same whenever it is made. Never how fast anything is.
+//! Claims, from a scenario to the page of them: what is wrong is refused with its line, what was raced has its row, and
+//! the page is the same whenever it is made. Never how fast anything is.
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -53,7 +53,7 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
     for part in [
         "119\\_937 / 59\\_944 = 2.0008",
         "100000/s was not offered in this race",
-        "Said by: eBPF-Test",
+        "Source: eBPF-Test",
         "--lane packet --lane xdp --load 2000",
         "4 rounds in 4 generations of fresh processes",
         "Placement: ",
@@ -67,6 +67,17 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
     let json: serde_json::Value =
         serde_json::from_slice(&report(&["--claims", "--json", &folder]).stdout).expect("JSON");
     assert_eq!(json[0]["claims"].as_array().map(Vec::len), Some(result.claims.len()));
+
+    // The file twice is one race twice: every question has one row.
+    let page = said(&report(&["--figures", &folder, &file]).stdout);
+    assert_eq!(page.matches("| asked | measured").count(), 1, "{page}");
+    assert!(page.contains("--lane packet --lane xdp --load 2000"), "{page}");
+    let figures: serde_json::Value =
+        serde_json::from_slice(&report(&["--figures", "--json", &folder]).stdout).expect("JSON");
+    let figures = figures.as_array().expect("a list");
+    assert!(!figures.is_empty());
+    assert_eq!(page.matches("UTC |").count(), figures.len(), "{page}");
+    assert_eq!(report(&["--figures", "--claims", &folder]).status.code(), Some(2));
 
     let mut silent = result;
     silent.claims.clear();

@@ -84,7 +84,7 @@ fn a_python_server_is_raced_and_every_datagram_is_accounted_for() {
     let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names, ["socket", "socket again", "python3 echo.py"]);
     let facts = &result.arms[2].caps.facts;
-    let ready = "it listens on UDP 10.77.0.2:7000; datagrams of 64 bytes came back unchanged";
+    let ready = "it listens on UDP 10.77.0.2:7000; datagrams of 64 bytes were returned unchanged";
     assert_eq!(facts["ready"], ready);
     assert!(facts["program"].ends_with("echo.py 10.77.0.2 7000"), "{facts:?}");
     for segment in &result.segments {
@@ -99,7 +99,7 @@ fn a_python_server_is_raced_and_every_datagram_is_accounted_for() {
     let open = |why: &&String| why.contains("ledger is open") || why.contains("twice");
     assert_eq!(result.invalid.iter().find(open), None);
     let page = fs::read_to_string(turn.folder.join("report.html")).expect("it is written");
-    assert!(page.contains("python3 echo.py") && page.contains("came back unchanged"));
+    assert!(page.contains("python3 echo.py") && page.contains("were returned unchanged"));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_program_that_cannot_be_an_arm_ends_the_race_with_a_sentence() {
         ("cat {prot}", &["command of arm `cat`", "did you mean `{port}`", "{address}, {port}"]),
         ("", &["command", "empty"]),
         ("cat 'x", &["left open"]),
-        ("sh -c 'echo no config; exit 3'", &["arm `sh`", "exit status 3", "it said: no config"]),
+        ("sh -c 'echo no config; exit 3'", &["arm `sh`", "exit status 3", "its output: no config"]),
         ("cat {address} {port}", &["arm `cat`", "No such file or directory"]),
     ] {
         let output = race(&turn.folder, arm);
@@ -340,7 +340,7 @@ while True:
     data, peer = s.recvfrom(65535)
     s.sendto(data, peer)
 ";
-    // In place of the base, so that it comes first whatever the order.
+    // In place of the base, so that it comes first in any order.
     let arm = format!(
         "name = 'mine'\ncommand = '''python3 -c \"{text}\" {{address}} {{port}} {mark}'''\nnote"
     );

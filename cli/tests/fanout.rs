@@ -1,5 +1,5 @@
-//! Races of fan-out: one datagram in, a copy at each of several outputs. These tests ask whether every copy is accounted
-//! for and what is said of a program that sends wrong ones, never how fast it is.
+//! Races of fan-out: one datagram in, a copy at each of several outputs. These tests ask whether every copy is
+//! accounted for and what is said of a program that sends wrong ones, never how fast it is.
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -217,7 +217,7 @@ fn what_a_relay_sends_twice_or_to_nobody_makes_a_race_invalid() {
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let result = turn.result("one");
     assert_eq!(result.outcome, Outcome::Invalid);
-    for part in ["were delivered twice", "copies came sent where no output is"] {
+    for part in ["were delivered twice", "copies sent where no output is"] {
         assert!(result.invalid.iter().any(|why| why.contains(part)), "{:?}", result.invalid);
     }
     let honest = result.segments.iter().filter(|segment| segment.arm == 0);

@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Runs the program with `arguments` while `far` does what it does at the far ends; ends it with
-    /// Ctrl-C, unless `far` has ended it, and gives what it said.
+    /// Ctrl-C, unless `far` has ended it, and gives what it printed.
     fn run<R: Send>(
         &self,
         arguments: &[&str],
@@ -242,7 +242,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A test that failed has reported why already.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -565,7 +565,7 @@ fn of_many_flows(frames: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Frames by flow, in the order in which they came.
+/// Frames by flow, in the order in which they arrived.
 fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<[u8; 4], Vec<&Vec<u8>>> {
     let mut flows: BTreeMap<[u8; 4], Vec<&Vec<u8>>> = BTreeMap::new();
     for frame in frames {
@@ -795,7 +795,7 @@ fn a_foreign_client_leads_the_conversation_and_hostile_ones_harm_nobody() {
         assert_eq!(answers.matches("error: ").count(), 2, "{answers}");
         assert!(!answers.contains('\u{1b}'), "what it said is not sent back to a terminal");
 
-        // A line without end costs no memory, and nobody waits for it.
+        // A line without end costs no memory, and nothing waits for it.
         let mut endless = Socat::start(&path).unwrap();
         endless.write(b"x");
         let before_kb = resident_kb(running.child.id());

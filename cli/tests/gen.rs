@@ -63,7 +63,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A test that failed has reported why already.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

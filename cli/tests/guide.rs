@@ -4,9 +4,9 @@
 //!   here (eth1 192.0.2.9, eth2 198.51.100.9) ══ two cables ══ far (192.0.2.1, 198.51.100.1)
 //! ```
 //!
-//! A block of shell commands is a script. The words behind `sh` say where it is run: nothing, on this machine; `far`, on the
-//! other; `end`, on this one when what earlier blocks left running has ended. A block that ends with `&` goes on running;
-//! while one does, another that fails is tried again, as a person would who typed too early.
+//! A block of shell commands is a script. The words behind `sh` say where it is run: nothing, on this machine; `far`,
+//! on the other; `end`, on this one when what earlier blocks left running has ended. A block that ends with `&` goes on
+//! running; while one does, another that fails is tried again, as a person would who typed too early.
 //!
 //! Of races the time alone is cut, and one that is not decided by then is taken as done.
 #![forbid(unsafe_code)]
@@ -167,7 +167,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A test that failed has reported why already.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

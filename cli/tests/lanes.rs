@@ -34,7 +34,7 @@ impl Race {
         std::fs::write(&scenario, head + arms.unwrap_or(own)).expect("writable");
         let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
         command.arg("race").arg(&scenario).arg("--out").arg(&self.0.folder);
-        // So that what its children leave behind can be told from what others do.
+        // So that what its children leave behind can be distinguished from what others do.
         command.env("TMPDIR", &self.0.folder);
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);

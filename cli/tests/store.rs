@@ -33,7 +33,7 @@ const ADDRESS: &str = "127.0.0.1:6379";
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROUNDS_SHORT: u64 = 10;
 const CLIENTS: u64 = 4;
-/// Keys that nobody writes to again: a snapshot takes some time.
+/// Keys that nothing writes to again: a snapshot takes some time.
 const FILL: u64 = 4_000;
 /// Fields of each kind that a client writes to.
 const SLOTS: u64 = 37;

@@ -1,5 +1,5 @@
-//! `laneway trace`: both recorded traces, and everything that is no trace. `LANEWAY_TRACES` names the folder of the recorded
-//! traces; without it, tests that need them are skipped and say so.
+//! `laneway trace`: both recorded traces, and everything that is no trace. `LANEWAY_TRACES` names the folder of the
+//! recorded traces; without it, tests that need them are skipped and say so.
 
 use laneway_testkit::{skip, trace_file};
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A test that failed has reported why already.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

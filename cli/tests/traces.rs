@@ -200,7 +200,7 @@ fn what_the_tracer_costs_is_raced_as_an_arm_that_says_so() {
     assert_eq!([fact(0), fact(1)], [None, None], "{:?}", result.arms);
     assert!(fact(2).is_some_and(|fact| fact.contains("while it is measured")));
     let note = result.notes.iter().find(|note| note.contains("`traced` was traced while"));
-    let note = note.expect("it is told");
+    let note = note.expect("a note says so");
     assert!(
         note.contains(" in 4 trials, 0 that found no room") && !note.contains(": 0 "),
         "{note}"

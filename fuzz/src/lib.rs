@@ -241,8 +241,8 @@ pub fn features(data: &[u8]) {
     }
 }
 
-/// Reads `data` as what a client sends, and as what a server answers, whole and byte by byte: the same commands, the same
-/// replies and the same errors, and everything is taken.
+/// Reads `data` as what a client sends, and as what a server answers, whole and byte by byte: the same commands, the
+/// same replies and the same errors, and everything is taken.
 ///
 /// # Panics
 /// When that does not hold.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * The far end of a bounce: counts, by segment, the frames of ours that come back, and drops every
- * frame. Of some it books how long they took since they were due. It reads the number in the UDP payload, because the MACs are the arm's to rewrite; what
- * carries none counts as segment 0, and what is UDP but not as it was sent, as one behind all segments.
+ * frame. Of some it books how long they took since they were due. It reads the number in the UDP
+ * payload, because the MACs are the arm's to rewrite; a frame without one counts as segment 0, and a
+ * UDP frame that was changed, as one behind all segments.
  *
  * One queue, so one writer at a time: plain additions.
  */

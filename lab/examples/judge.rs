@@ -6,8 +6,8 @@
 //! cargo run --release -p laneway-lab --example judge -- target/release/laneway [RACES [SECONDS [SEED]]]
 //! ```
 //!
-//! What is judged is the binary that users run, from outside: a scenario with two command arms, both a copy of this very
-//! program under another name, answering datagrams. The kinds take turns, each with a size drawn at random:
+//! What is judged is the binary that users run, from outside: a scenario with two command arms, both a copy of this
+//! very program under another name, answering datagrams. The kinds take turns, each with a size drawn at random:
 //!
 //! | kind | the second arm |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | slower | burns CPU time beside each datagram, and writes down how much: 3 to 30 % of what the first costs |
 //! | hog | is the first once more; while it is not parked, this program burns 6 to 20 % of the CPU beside it |
 //!
-//! A false claim is a verdict of "better" or "worse", in any metric, of the kinds `same` and `hog`. Of the kind `slower`,
-//! printed are whether the interval of CPU per record excludes 1 and whether it holds the truth, which is
+//! A false claim is a verdict of "better" or "worse", in any metric, of the kinds `same` and `hog`. Of the kind
+//! `slower`, printed are whether the interval of CPU per record excludes 1 and whether it holds the truth, which is
 //! reckoned from what the programs wrote down themselves. Exit status 1 if more than 5 % of the races claim falsely.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
@@ -240,7 +240,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// One race: what it said, and what is true of CPU per record.
+    /// One race: its verdict, and what is true of CPU per record.
     fn race(&mut self, kind: Kind, seed: u64) -> Result<(Said, f64), Box<dyn Error>> {
         let extra_ns = match kind {
             Kind::Slower(share) => (share * self.base_ns) as u64,

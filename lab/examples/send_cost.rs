@@ -8,7 +8,7 @@
 //!
 //! Datagrams of 1316 bytes (7 MPEG-TS packets) to one destination, over a veth pair with
 //! `tx-udp-segmentation` off, so that the kernel cuts every train into packets before they cross, and
-//! to a MAC address that nobody owns, so that the far end drops each at once. All arms are opened in
+//! to a MAC address that no interface has, so that the far end drops each at once. All arms are opened in
 //! one process and visited in turn, one round after the other. Measured is the CPU time of the sending
 //! thread, which on veth includes the receiver's soft interrupt, and that of ksoftirqd; each figure
 //! is per datagram that the far end counted. The first arm runs twice, for the noise floor.

@@ -1,8 +1,8 @@
 //! A relay of the founding report's first kind, to race: one thread receives by a ring of its own and hands what it
 //! received to another, which sends a copy to every output by a second ring.
 //!
-//! Question: does one loop for both directions beat it? `scenarios/relay.toml` (variant `report`) asks; lane `uring` of the
-//! relay is the one loop, with the same knobs.
+//! Question: does one loop for both directions beat it? `scenarios/relay.toml` (variant `report`) asks; lane `uring` of
+//! the relay is the one loop, with the same knobs.
 //!
 //! ```text
 //! cargo build --release -p laneway-lab --example two_threads
@@ -15,8 +15,8 @@
 //!   receiver: ring ─▶ copied into the shelf ─ bell ─▶ sender: takes the whole shelf ─▶ a message per copy ─▶ ring
 //! ```
 //!
-//! The shelf has room for a bounded number of datagrams. What finds none is dropped, and no counter tells: the race names it
-//! as lost by the program. Both threads are on one CPU, as every arm of a race is.
+//! The shelf has room for a bounded number of datagrams. What finds none is dropped, and no counter tells: the race
+//! names it as lost by the program. Both threads are on one CPU, as every arm of a race is.
 #![forbid(unsafe_code)]
 
 use laneway_core::{

@@ -1,11 +1,10 @@
 //! The lab's own apps, each of them for frames and for datagrams: small enough that what a race of
 //! them compares is the lanes.
 //!
-//! [`Count`] drops every packet; [`Bounce`] sends it back, [`Across`] on and [`Flood`] everywhere. The lab ticks each off in front of the
-//! app ([`Eye`]), by the number in its payload, so both shapes do the same work. Frames that carry no
-//! number are counted as foreign; wake-up probes are stamped. They assume traffic made by
-//! [`crate::traffic`] (no VLAN tag, no IP options); a time is that of the burst, read once by the
-//! engine, so there is no scope `app only`.
+//! [`Count`] drops every packet; [`Bounce`] sends it back, [`Across`] on and [`Flood`] everywhere. The lab ticks each
+//! off in front of the app ([`Eye`]), by the number in its payload, so both shapes do the same work. Frames that carry
+//! no number are counted as foreign; wake-up probes are stamped. They assume traffic made by [`crate::traffic`] (no
+//! VLAN tag, no IP options); a time is that of the burst, read once by the engine, so there is no scope `app only`.
 
 use crate::tally::{SAMPLE, Tally};
 use crate::traffic::{PAYLOAD_AT, Payload, numbered};
@@ -91,7 +90,7 @@ impl Witness for Eye {
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Disposal {
     /// Nowhere.
     Dropped,
     /// Out of the port it came from, to whom it came from.
@@ -119,7 +118,7 @@ pub(crate) trait LabApp: 'static {
     /// The mode of `dpdk-testpmd` that does the same, if one does.
     const TESTPMD: Option<&'static str>;
 
-    fn way(arguments: &LabArguments) -> Option<Way>;
+    fn way(arguments: &LabArguments) -> Option<Disposal>;
 }
 
 /// Drops every packet.
@@ -142,8 +141,8 @@ impl LabApp for Count {
         AppFacts { name: "count", about: "ticks every packet off and drops it", race: COUNTED };
     const TESTPMD: Option<&'static str> = Some("rxonly");
 
-    fn way(_arguments: &LabArguments) -> Option<Way> {
-        Some(Way::Dropped)
+    fn way(_arguments: &LabArguments) -> Option<Disposal> {
+        Some(Disposal::Dropped)
     }
 }
 
@@ -155,8 +154,8 @@ impl LabApp for Bounce {
     };
     const TESTPMD: Option<&'static str> = Some("macswap");
 
-    fn way(_arguments: &LabArguments) -> Option<Way> {
-        Some(Way::Back)
+    fn way(_arguments: &LabArguments) -> Option<Disposal> {
+        Some(Disposal::Back)
     }
 }
 
@@ -181,8 +180,8 @@ impl LabApp for Across {
     };
     const TESTPMD: Option<&'static str> = Some("io");
 
-    fn way(arguments: &LabArguments) -> Option<Way> {
-        arguments.to.map(Way::Across)
+    fn way(arguments: &LabArguments) -> Option<Disposal> {
+        arguments.to.map(Disposal::Across)
     }
 }
 
@@ -194,8 +193,8 @@ impl LabApp for Flood {
     };
     const TESTPMD: Option<&'static str> = None;
 
-    fn way(_arguments: &LabArguments) -> Option<Way> {
-        Some(Way::Everywhere)
+    fn way(_arguments: &LabArguments) -> Option<Disposal> {
+        Some(Disposal::Everywhere)
     }
 }
 
@@ -204,19 +203,19 @@ pub(crate) struct LabKind<A>(PhantomData<A>);
 
 /// A run of an app of the lab's.
 pub(crate) struct LabRun {
-    way: Way,
+    way: Disposal,
     listen: Vec<SocketAddr>,
 }
 
 /// A worker of an app of the lab's.
 pub(crate) struct LabWorker {
-    way: Way,
+    way: Disposal,
     ports: usize,
     counters: Counters,
 }
 
 impl LabWorker {
-    fn new(way: Way, ports: usize) -> LabWorker {
+    fn new(way: Disposal, ports: usize) -> LabWorker {
         LabWorker { way, ports, counters: Counters::default() }
     }
 }
@@ -231,7 +230,7 @@ impl<A: LabApp> AppKind for LabKind<A> {
     type Kernel = NoApp;
 
     fn shape(run: &LabRun, lane: &LaneFacts) -> Result<Shape, LaneError> {
-        if run.way == Way::Everywhere && lane.is_the_kernels() {
+        if run.way == Disposal::Everywhere && lane.is_the_kernels() {
             return Err(LaneError::Refused {
                 lane: lane.name.to_owned(),
                 name: A::FACTS.name.to_owned(),
@@ -315,8 +314,8 @@ impl FrameApp for LabWorker {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, _turn: Turn) {
         match self.way {
             // The verdict of a received burst is drop until somebody says otherwise.
-            Way::Dropped => {}
-            Way::Back => {
+            Disposal::Dropped => {}
+            Disposal::Back => {
                 for i in 0..burst.len() {
                     let mut frame = burst.frame_mut(i);
                     if let Some(macs) = frame.bytes_mut().first_chunk_mut::<12>() {
@@ -325,11 +324,11 @@ impl FrameApp for LabWorker {
                     frame.set_verdict(Verdict::Tx);
                 }
             }
-            Way::Across(_) => {
+            Disposal::Across(_) => {
                 let verdict = Verdict::TxTo(other(port));
                 (0..burst.len()).for_each(|i| burst.set_verdict(i, verdict));
             }
-            Way::Everywhere => {
+            Disposal::Everywhere => {
                 let verdict = Verdict::Fanout(PortMask::all_but(self.ports, port));
                 (0..burst.len()).for_each(|i| burst.set_verdict(i, verdict));
             }
@@ -342,9 +341,9 @@ impl DatagramApp for LabWorker {
         for datagram in batch {
             match self.way {
                 // Copies are of frames: nobody is handed datagrams to send everywhere.
-                Way::Dropped | Way::Everywhere => {}
-                Way::Back => out.forward(datagram, datagram.ingress, datagram.source),
-                Way::Across(to) => out.forward(datagram, other(datagram.ingress), to),
+                Disposal::Dropped | Disposal::Everywhere => {}
+                Disposal::Back => out.forward(datagram, datagram.ingress, datagram.source),
+                Disposal::Across(to) => out.forward(datagram, other(datagram.ingress), to),
             }
         }
     }
@@ -377,7 +376,7 @@ mod tests {
         frame.split_off(PAYLOAD_AT)
     }
 
-    /// A tally that has been told of [`PLAN`], and how to ask it.
+    /// A tally that has [`PLAN`], and how to ask it.
     fn tally() -> (Tally, Sender<Tell>, Receiver<Seen>) {
         let (tell, tells) = mpsc::channel();
         let (answers, answer) = mpsc::channel();
@@ -430,8 +429,8 @@ mod tests {
     #[test]
     fn a_datagram_goes_back_to_its_sender_or_across_to_the_far_end() {
         for (way, expected) in [
-            (Way::Back, (PortId(0), end(1).into())),
-            (Way::Across(end(9).into()), (PortId(1), end(9).into())),
+            (Disposal::Back, (PortId(0), end(1).into())),
+            (Disposal::Across(end(9).into()), (PortId(1), end(9).into())),
         ] {
             let mut out = Out::default();
             let mut bounce = LabWorker::new(way, 2);

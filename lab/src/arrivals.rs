@@ -1,13 +1,13 @@
 //! What comes out of a forwarder: `bpf/arrivals.bpf.c` at the far end, which ticks off every frame of
 //! a segment by its number, and drops it.
 //!
-//! So whoever forwards, ours or a peer, in user space or in the kernel, is held to the same: each frame
-//! once, and what came twice, late from another segment or out of order is counted as such. The work
-//! is done in the softirq (at a TAP device: in the system call) of whoever sends, so on the arm's CPU,
+//! So every forwarder, ours or a peer, in user space or in the kernel, is held to the same: each frame
+//! once, and what arrives twice, late from another segment or out of order is counted as such. The work
+//! is done in the softirq (at a TAP device: in the system call) of the sender, so on the arm's CPU,
 //! and is in every arm's figure alike. It detaches when this value drops or the process ends.
 //!
-//! One frame in eight is booked with the time since it was due: open loop, so a generator that is late does not hide what
-//! the arm made wait.
+//! One frame in eight is booked with the time since it was due: open loop, so a generator that is late does not hide
+//! what the arm made wait.
 
 use crate::plan::SegmentPlan;
 use crate::race::RaceError;
@@ -27,7 +27,7 @@ pub(crate) const ARRIVALS_MAX: u32 = 1 << 25;
 /// `u64` words of `struct lw_arrived` in front of its trips.
 const WORDS: usize = 8;
 
-/// What came of the segment under way.
+/// The outcome of the segment under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrived {
     /// Different frames of it.
@@ -55,7 +55,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Attaches it to `interface` of `namespace`, for frames with their number at byte `number_at`, due when `times` says.
+    /// Attaches it to `interface` of `namespace`, for frames with their number at byte `number_at`, due when `times`
+    /// says.
     ///
     /// # Errors
     /// Missing privilege or kernel support.

@@ -624,7 +624,7 @@ fn queue_drops(interface: &str) -> Result<u64, RaceError> {
         serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
     let root = queues.as_array().and_then(|queues| queues.first());
     let drops = root.and_then(|queue| queue["drops"].as_u64());
-    drops.ok_or_else(|| failed("it told no drops".to_owned()))
+    drops.ok_or_else(|| failed("it reported no drops".to_owned()))
 }
 
 /// What a veth driver could not take over.

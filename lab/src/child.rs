@@ -21,7 +21,7 @@ mod tracing;
 pub enum ChildEnd {
     /// As told.
     Done,
-    /// By a failure that its parent was told of in a sentence.
+    /// By a failure that its parent was notified of in a sentence.
     FailureTold,
 }
 

@@ -336,7 +336,7 @@ fn hole(name: &str, app: &AppFacts) -> Result<Hole, String> {
     let known: Vec<&str> =
         HOLES.iter().filter(|(_, hole)| hole.is_of(app)).map(|(name, _)| *name).collect();
     let all: Vec<String> = known.iter().map(|name| format!("{{{name}}}")).collect();
-    let list = format!("an arm of app {} is told {}", app.name, all.join(", "));
+    let list = format!("an arm of app {} gets {} from the race", app.name, all.join(", "));
     match HOLES.iter().find(|(is, _)| *is == name) {
         Some((_, hole)) if hole.is_of(app) => Ok(*hole),
         Some(_) => Err(format!("there is no `{{{name}}}` here: {list}")),

@@ -5,8 +5,8 @@
 //!              ─▶ output o: cable o % cables + 1, the same group, UDP port 7000 + o / cables
 //! ```
 //!
-//! Every group has the same outputs. The first on each cable has the group's own port, so where there are as many cables as
-//! outputs nothing is rewritten, and the kernel's multicast routing can do it as well.
+//! Every group has the same outputs. The first on each cable has the group's own port, so where there are as many
+//! cables as outputs nothing is rewritten, and the kernel's multicast routing can do it as well.
 
 use crate::bench::{SUT, SUT_SECOND, onward_interface};
 use crate::traffic::Template;
@@ -37,8 +37,8 @@ pub struct Fanout {
     #[serde(default = "one_cable")]
     pub cables: u8,
     /// What the first of these carries at most, Mbit/s: the arm's interface has a token bucket (tbf), in front of which
-    /// 0.2 s of it may wait; an arm that is `unlimited` has none. Latency is then that of the other cables, of every arm
-    /// alike. None: as much as the CPU does.
+    /// 0.2 s of it may wait; an arm that is `unlimited` has none. Latency is then that of the other cables, of every
+    /// arm alike. None: as much as the CPU does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_mbit: Option<u32>,
     /// As what copies come out.
@@ -231,7 +231,7 @@ pub(crate) fn filler(payload_bytes: u16) -> Vec<u8> {
     payload
 }
 
-/// What an arm is told of it, borrowed by [`kinds::Fanout`].
+/// What an arm gets of it, borrowed by [`kinds::Fanout`].
 pub(crate) struct Told {
     groups: Vec<SocketAddrV4>,
     outputs: Vec<kinds::FanoutOutput<'static>>,

@@ -12,7 +12,7 @@ mod live;
 mod merged;
 mod replay;
 
-pub(crate) use both_ends::{BothEnds, Said};
+pub(crate) use both_ends::{BothEnds, FarEndMessage};
 pub(crate) use late::Late;
 pub(crate) use live::LiveGenerator;
 pub(crate) use replay::Replay;

@@ -1,9 +1,10 @@
 //! Whether the generator could send more than is asked of it: before the race each load is offered [`OVER`] times over
 //! into a sink, an XDP program at the arm's end of a cable that drops every frame, with no arm there.
 //!
-//! A generator at its limit is never quite on time and shares its trouble with whoever it sends to, so what an arm took of
-//! such a load says as much of the generator as of the arm: it is no capacity. It assumes that the first arm's bench has
-//! no arm yet. Arms that no cable leads to (TAP devices, shared memory) have another way in, of which it says nothing.
+//! A generator at its limit is never quite on time and shares its trouble with its receiver, so what an arm took
+//! of such a load says as much of the generator as of the arm: it is no capacity. It assumes that the first arm's bench
+//! has no arm yet. Arms that no cable leads to (TAP devices, shared memory) have another way in, of which it says
+//! nothing.
 
 use crate::arrivals::Arrivals;
 use crate::bench::{Bench, DESTINATION};

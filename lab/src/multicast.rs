@@ -61,7 +61,7 @@ pub struct Outlet<'a> {
     pub force: bool,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sent {
     /// The schedule, and how it was kept.

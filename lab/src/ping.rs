@@ -16,7 +16,7 @@ use crate::result::Ledger;
 use crate::round_trips::RoundTrips;
 use laneway_engine::pin_to_cpu;
 use laneway_netns::Namespace;
-use output::Said;
+use output::PingOutput;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -129,7 +129,7 @@ fn arguments(order: PingOrder) -> [String; 10] {
 }
 
 /// Its lines and its summary must tell the same.
-fn trial(said: Said) -> Result<PingTrial, String> {
+fn trial(said: PingOutput) -> Result<PingTrial, String> {
     let replied = said.replies_ns.len() as u64;
     if said.received != replied || said.sent < replied {
         return Err(format!(
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_summary_that_contradicts_the_lines_is_refused() {
-        let said = |sent, received| Said {
+        let said = |sent, received| PingOutput {
             sent,
             received,
             duplicates: 0,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((kept.sent, kept.replied, kept.round_trips.n()), (3, 2, 2));
         assert!(kept.is_cut, "the third was not waited for");
         assert!(
-            !trial(Said { last_replied: 3, ..said(3, 2) }).unwrap().is_cut,
+            !trial(PingOutput { last_replied: 3, ..said(3, 2) }).unwrap().is_cut,
             "one before was lost"
         );
         assert!(!trial(said(2, 2)).unwrap().is_cut);

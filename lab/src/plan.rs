@@ -256,7 +256,7 @@ pub(crate) struct ArmReport {
     pub app: Counters,
     /// What the sink saw of the segment that was announced last.
     pub segment: Option<SegmentSeen>,
-    /// Records of all segments, those that came twice included.
+    /// Records of all segments, those that arrived twice included.
     pub records: u64,
     /// Records of frames that no announced segment sent.
     pub foreign: u64,
@@ -269,7 +269,7 @@ pub(crate) struct ArmReport {
 /// What a generator that is the far end, too, has to say of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FarEndReport {
-    /// What came of the segment under way.
+    /// The outcome of the segment under way.
     pub arrived: Arrived,
     /// How long sampled frames of it took since they were due.
     pub trips: RoundTrips,

@@ -1,6 +1,6 @@
 //! Echo replies that come back to the generator's side: `bpf/replies.bpf.c`, an XDP program that
 //! takes those to our own requests, ticks each number off and books its round trip, in the softirq
-//! of whoever sends them.
+//! of their sender.
 //!
 //! A round trip is the time a reply is in the driver of the generator's interface minus the time its
 //! request was due: open loop, so a generator that is late does not hide what the arm made wait. It is
@@ -23,7 +23,7 @@ pub(crate) const REQUESTS_MAX: u32 = 1 << 24;
 /// `u64` words of `struct lw_replies` in front of its trips.
 const HEADER_WORDS: usize = 7;
 
-/// What came of the segment under way.
+/// The outcome of the segment under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Replied {
     /// Replies to different requests.
@@ -158,7 +158,7 @@ mod tests {
         let t0_ns = MonotonicClock.now_ns() - 2 * LATE_NS;
         let plan =
             SegmentPlan { segment: 3, t0_ns, frames: 100, interval_ns: 1, burst: 1, entry: 0 };
-        expect(&loaded, &plan, &times).expect("it is told");
+        expect(&loaded, &plan, &times).expect("the map takes it");
         for number in [0, 1, 3, 2, 3, 99] {
             assert_eq!(run(&reply(3, number)), DROPPED);
         }
@@ -182,7 +182,7 @@ mod tests {
 
         // The next segment starts from nothing, with the same numbers.
         let next = SegmentPlan { segment: 4, t0_ns: t0_ns + 1, ..plan };
-        expect(&loaded, &next, &times).expect("it is told");
+        expect(&loaded, &next, &times).expect("the map takes it");
         run(&reply(4, 0));
         let seen = read(&loaded).expect("it is read");
         assert_eq!((seen.distinct, seen.duplicates, seen.foreign), (1, 0, 0));
@@ -190,7 +190,7 @@ mod tests {
 
     /// Whether a reply to request `number` was booked as due when `times` says: as long ago as that was.
     fn agrees(loaded: &Loaded, plan: &SegmentPlan, times: &Timetable, number: u32) -> bool {
-        expect(loaded, plan, times).expect("it is told");
+        expect(loaded, plan, times).expect("the map takes it");
         let frame = reply(plan.segment, number);
         let input = RunInput { frame: &frame, ..RunInput::default() };
         let began_ns = MonotonicClock.now_ns();

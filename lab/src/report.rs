@@ -14,6 +14,7 @@
 //! theirs.
 
 mod claims;
+mod figures;
 mod page;
 mod pings;
 mod plots;
@@ -29,6 +30,7 @@ mod example;
 
 #[cfg(test)]
 pub(crate) use example::{pings as example_of_pings, race as example};
+pub use figures::Figure;
 pub use terminal::Style;
 
 use crate::result::RaceResult;
@@ -57,6 +59,16 @@ pub fn screen(result: &RaceResult, style: Style) -> String {
 /// now. Nothing is in it that is not in the results.
 pub fn claims(results: &[RaceResult]) -> String {
     claims::page(results)
+}
+
+/// The figure that holds for each question of several races: the answer of the newest valid one.
+pub fn figures(results: &[RaceResult]) -> Vec<Figure> {
+    figures::figures(results)
+}
+
+/// The same as one page for `docs/measurements`, a table for each title.
+pub fn figures_page(results: &[RaceResult]) -> String {
+    figures::page(results)
 }
 
 /// The summary for `docs/measurements`.

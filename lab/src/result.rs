@@ -67,8 +67,8 @@ pub struct RaceResult {
     /// That load is no schedule: as many frames as it says, as fast as the generator could. It has no latency.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub topspeed: bool,
-    /// Instead: that load is a closed loop of a client's, and its rate is what was answered to the base in one, to put it
-    /// behind the others. Every answer is asked for when the one before it came.
+    /// Instead: that load is a closed loop of a client's, and its rate is what was answered to the base in one, to put
+    /// it behind the others. Every answer is asked for when the one before it came.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub closed_loop: bool,
     /// Instead of that one load so many, the last of all: closed loops that end when so many requests were due, which
@@ -177,8 +177,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Whether what comes out of an arm waits until the generator lets go of its CPU, so that nothing can be said of how
-    /// long it took.
+    /// Whether what comes out of an arm waits until the generator lets go of its CPU, so that nothing can be said of
+    /// how long it took.
     pub(crate) fn waits_for_generator(&self) -> bool {
         self.far_napi_cpu == Some(self.generator_cpu)
     }
@@ -218,8 +218,8 @@ pub struct Arm {
     pub arguments: Vec<String>,
     /// True for the second run of the base: the A/A pair that gives the noise floor.
     pub is_noise_floor: bool,
-    /// True for a program that does not say what it received: [`Cpu::ns_per_record`] is per offered packet, and it has no
-    /// rate and no loss.
+    /// True for a program that does not say what it received: [`Cpu::ns_per_record`] is per offered packet, and it has
+    /// no rate and no loss.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub delivered_unknown: bool,
     /// One sentence: what this arm does with a frame after looking at it.
@@ -271,8 +271,8 @@ pub struct Segment {
     /// trip`), of app `echo`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt: Option<Rtt>,
-    /// From the scheduled time of a frame to its arrival at the far end's driver (scope `due to arrival`), one way, of an
-    /// app that sends on out of a second port.
+    /// From the scheduled time of a frame to its arrival at the far end's driver (scope `due to arrival`), one way, of
+    /// an app that sends on out of a second port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_to_arrival: Option<Rtt>,
     /// Where a client asks: what became of its connections.
@@ -287,8 +287,8 @@ pub struct Segment {
     pub disturbed: Option<String>,
 }
 
-/// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered are as
-/// many of each datagram as there are outputs, and what is lost in front of the arm is lost to all of them.
+/// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered
+/// are as many of each datagram as there are outputs, and what is lost in front of the arm is lost to all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames that the schedule asked for.
@@ -349,7 +349,7 @@ impl Ledger {
         self.offered / self.copies.unwrap_or(1).max(1)
     }
 
-    /// What CPU time is divided among: what was delivered, or what was offered where nobody knows.
+    /// What CPU time is divided among: what was delivered, or what was offered where it is not known.
     pub fn paid_for(&self) -> u64 {
         if self.unknown.is_some() { self.offered } else { self.delivered }
     }
@@ -486,7 +486,8 @@ pub struct Cpu {
     /// Those that used most of it, by name, ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreigners: Vec<(String, u64)>,
-    /// All parts by context, ns. `arm`, `napi thread` and `softirq net_rx` make up `own_ns`; the others stand beside it.
+    /// All parts by context, ns. `arm`, `napi thread` and `softirq net_rx` make up `own_ns`; the others stand beside
+    /// it.
     pub contexts_ns: BTreeMap<String, u64>,
     /// What the meter itself took of `own_ns`, by the arm's events and what one costs on this machine, ns; absent where
     /// that is not known.

@@ -1,7 +1,7 @@
 //! The far end of a bounce: `bpf/returns.bpf.c` on the generator's interface, which counts what comes
 //! back by segment and drops it.
 //!
-//! Its work is done in the softirq of whoever sends, so on the arm's CPU, and is in every arm's
+//! Its work is done in the softirq of the sender, so on the arm's CPU, and is in every arm's
 //! figure alike. It detaches when this value drops or the process ends.
 
 use crate::plan::SegmentPlan;
@@ -17,7 +17,7 @@ use laneway_netns::Namespace;
 /// The compiled program.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/returns.bpf.o"));
 
-/// Frames that came back, by segment; entry 0 counts what carries no number, [`CHANGED`] what is UDP but not as it was
+/// Frames returned, by segment; entry 0 counts what carries no number, [`CHANGED`] what is UDP but not as it was
 /// sent.
 pub(crate) type Returned = Vec<u64>;
 
@@ -33,7 +33,8 @@ pub(crate) struct Returns {
 }
 
 impl Returns {
-    /// Attaches it to `interface` of `namespace`, where these `payloads` are to come back, in bytes, over and over, due when `times` says.
+    /// Attaches it to `interface` of `namespace`, where these `payloads` are to come back, in bytes, over and over, due
+    /// when `times` says.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
@@ -50,7 +51,7 @@ impl Returns {
         Ok(Returns { _attached: attached, loaded, times: times.clone() })
     }
 
-    /// What came back so far.
+    /// What was returned so far.
     ///
     /// # Errors
     /// When the kernel refuses the look-up.
@@ -150,7 +151,7 @@ mod tests {
             burst: 1,
             entry: 0,
         };
-        expect(&loaded, &under_way, &times).expect("it is told");
+        expect(&loaded, &under_way, &times).expect("the map takes it");
         let mut frame = [0; 106];
         for (segment, number) in [(7, 0), (7, 2), (7, 1), (9, 0)] {
             traffic.templates[0].write(&mut frame, [2, 0, 0, 0, 0, 9], segment, number, 0);
@@ -159,8 +160,8 @@ mod tests {
             let output = prog_run(loaded.program(), input).expect("it runs");
             assert_eq!(output.verdict, 1, "dropped");
         }
-        // Of the first, number 1 should have been shorter. Then its number, its end, its length; and a frame of ours too
-        // short for a payload.
+        // Of the first, number 1 should have been shorter. Then its number, its end, its length; and a frame of ours
+        // too short for a payload.
         let spoilt: [fn(&mut Vec<u8>); 4] =
             [|f| f[42] = 1, |f| f[59] = 1, |f| f[39] -= 1, |f| f.truncate(50)];
         for spoil in spoilt {

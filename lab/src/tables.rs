@@ -184,14 +184,14 @@ fn own<A: AppCommand<Report: Clone>>() -> Command {
 }
 
 fn unread<A: AppCommand<Report: Clone>>(error: clap::Error) -> String {
-    said(Failure::usage(&error, &format!("{} run {}", program(), A::FACTS.name)))
+    sentence_of(Failure::usage(&error, &format!("{} run {}", program(), A::FACTS.name)))
 }
 
 /// The sentence of a failure.
-pub(crate) fn said(failure: Failure) -> String {
+pub(crate) fn sentence_of(failure: Failure) -> String {
     match failure {
         Failure::Because(_, sentence) | Failure::Help(sentence) => sentence,
-        Failure::ReaderGone => "nobody reads its standard output".to_owned(),
+        Failure::ReaderGone => "its standard output has no reader".to_owned(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Proof, frame by frame, of what arrived, and when: the part that all sinks of an arm share.
 //!
-//! It lives in the arm's worker and is told of each segment before its first frame is due. Every
+//! It lives in the arm's worker and learns of each segment before its first frame is due. Every
 //! frame costs one look at a bitmap; every [`SAMPLE`]th frame number is also stamped and what is
 //! known of it is mixed into a checksum, so that arms which delivered the same frames can be seen
 //! to have delivered the same content. All arms run the same tally, so its cost is in every arm's
@@ -29,7 +29,7 @@ pub(crate) enum Tell {
 pub(crate) struct Seen {
     /// Of the segment that was announced last.
     pub(crate) segment: Option<SegmentSeen>,
-    /// Records of all segments, those that came twice included: what came late of an earlier one shows here.
+    /// Records of all segments, those that arrived twice included: what arrived late of an earlier one shows here.
     pub(crate) records: u64,
     /// Frames that no announced segment sent.
     pub(crate) foreign: u64,
@@ -180,7 +180,7 @@ impl Tally {
             match tell {
                 Tell::Segment(plan) => self.announce(plan),
                 Tell::Report => {
-                    // Nobody listens any more when the arm is ending.
+                    // Nothing listens any more when the arm is ending.
                     let _ = self.answers.send(self.seen());
                 }
             }
@@ -221,7 +221,7 @@ impl Tally {
 }
 
 impl SegmentSeen {
-    /// Every record of it, those that came twice included.
+    /// Every record of it, those that arrived twice included.
     pub(crate) fn records(&self) -> u64 {
         self.delivered + self.duplicates
     }

@@ -1,5 +1,5 @@
 //! `dpdk-testpmd`, the test program of DPDK, as a peer: started with one virtual device per port,
-//! asked for its port statistics on standard input, told to quit at the end.
+//! asked for its port statistics on standard input, asked to quit at the end.
 //!
 //! ```text
 //!   count ─▶ forward mode rxonly     bounce ─▶ macswap     across ─▶ io (port 0 to port 1)
@@ -10,8 +10,8 @@
 //! program ([`OPTIONS`]), the others go to the device.
 //!
 //! Assumes the program in PATH, `setpriv` (util-linux), which has the kernel kill it when this
-//! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary ones
-//! (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
+//! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary
+//! ones (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
 
 use laneway_core::{CapsReport, Counters, DropReason};
 use std::fs;
@@ -120,7 +120,8 @@ pub(crate) struct Testpmd {
 
 impl Testpmd {
     /// Starts it on `interfaces` with device `device` (`net_af_xdp`, or with arguments
-    /// `net_af_packet:qdisc_bypass=1`), forwarding in `mode` on `cpu`. It gets none of the app's arguments: flow rules are ours.
+    /// `net_af_packet:qdisc_bypass=1`), forwarding in `mode` on `cpu`. It gets none of the app's arguments: flow rules
+    /// are ours.
     ///
     /// # Errors
     /// A sentence: it is not installed, it does not start, or it says why it cannot.
@@ -368,7 +369,7 @@ fn unsent(said: &str) -> Option<u64> {
     all.split("TX-dropped:").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
-/// The end of what it said, on one line.
+/// The end of what it printed, on one line.
 fn tail(said: &str) -> String {
     let words: Vec<&str> = said.split_whitespace().collect();
     let line = words.join(" ");

@@ -1,9 +1,10 @@
-//! When the frames of a load are due, for whoever sends them and whoever says how late they came.
+//! When the frames of a load are due, for their sender and for the program that computes their delay.
 //!
 //! Arrivals (a frame, or a burst of them) are evenly spaced, a Poisson process, or those of the capture that is
-//! replayed. What is not evenly spaced is a table of steps, of which [`STEPS_PER_INTERVAL`] are the mean interval: it is
-//! made from a seed or from a capture by every process for itself, comes round when it is at its end, and has the mean
-//! interval exactly. So when frame n is due is a pure function of table, plan and n; `bpf/times.h` computes the same.
+//! replayed. What is not evenly spaced is a table of steps, of which [`STEPS_PER_INTERVAL`] are the mean interval: it
+//! is made from a seed or from a capture by every process for itself, comes round when it is at its end, and has the
+//! mean interval exactly. So when frame n is due is a pure function of table, plan and n; `bpf/times.h` computes the
+//! same.
 //!
 //! Assumes that the plans of a race were made for its table. It knows no clock, and nothing of what was sent.
 

@@ -59,9 +59,9 @@ const SOURCE_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 1];
 /// Bytes of a wake-up probe: its mark, 7 bytes of nothing, and its send stamp.
 pub(crate) const PROBE_BYTES: usize = 18;
 
-/// Payloads of a mix, bytes, in the order in which they are sent, over and over: 7 frames of 64 bytes, 4 of 594 and 1 of
-/// 1518, the frame check sequence of 4 bytes included. These are the sizes of the "simple IMIX" of test equipment (IP
-/// packets of 40, 576 and 1500 bytes); RFC 6985 (IMIX Genome, 2013) asks for the exact repeating sequence.
+/// Payloads of a mix, bytes, in the order in which they are sent, over and over: 7 frames of 64 bytes, 4 of 594 and 1
+/// of 1518, the frame check sequence of 4 bytes included. These are the sizes of the "simple IMIX" of test equipment
+/// (IP packets of 40, 576 and 1500 bytes); RFC 6985 (IMIX Genome, 2013) asks for the exact repeating sequence.
 const IMIX_PAYLOADS: [u16; 12] = [18, 548, 18, 18, 548, 18, 1472, 18, 548, 18, 18, 548];
 
 /// How long the payloads of UDP frames made here are.

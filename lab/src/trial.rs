@@ -106,7 +106,7 @@ const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
 const NOT_TOLD: &str = "peer: lost without a counter";
 /// The place of what the arm sent back, but not as it had come.
-const CHANGED: &str = "came back changed";
+const CHANGED: &str = "returned changed";
 /// The places of what found no room behind the arm: in the ring of the far end, or in the interface's queue.
 const RETURN_RING: &str = "return ring full";
 const RETURN_QUEUE: &str = "queue of the interface full";

@@ -7,7 +7,7 @@
 //!
 //! A probe is a UDP datagram that carries the time it was sent; its latency ends when the app has it
 //! in its hands (engine's time of the burst, same clock, same machine). Probes keep their schedule
-//! whatever became of the last one. Assumes an app of the lab's own; sends through a socket of the
+//! delivered or not the last one. Assumes an app of the lab's own; sends through a socket of the
 //! generator's namespace, so the sender's own system call (some 2 us) is inside.
 
 use crate::apps::{Count, LabApp};
@@ -161,7 +161,7 @@ pub fn run(
 fn leave_out_commands(scenario: &mut Scenario) -> Vec<String> {
     let is_command = |arm: &ArmPlan| arm.command.is_some();
     let commands = scenario.arms.iter().filter(|arm| is_command(arm));
-    let why = "nobody knows when a program of somebody else sees a packet";
+    let why = "when a foreign program sees a packet is not known";
     let told = commands.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect();
     scenario.arms.retain(|arm| !is_command(arm));
     told

@@ -6,7 +6,7 @@
 //!          RaceResult::traces ◀── shares, polls, stages, detectors, advice ◀─┘──▶ OUT/traces/ARM.html
 //! ```
 //!
-//! The lab records and shows; what a trace means is the analysis's business, which is handed in by whoever
+//! The lab records and shows; what a trace means is the analysis's business, which is handed in by the program that
 //! starts the race ([`Explain`]), as its lanes are. What must always hold: nothing here is measured for a verdict, no
 //! figure of a traced segment stands in a table of the race, and an arm without an explanation says why.
 
@@ -177,7 +177,7 @@ pub(crate) fn untold_of_peer(peer: Peer) -> String {
     match peer {
         Peer::Stack => "the kernel's own stack answers: there is no worker to trace".to_owned(),
         Peer::Smcroute => {
-            "the kernel routes, as smcrouted told it to: there is no worker to trace".to_owned()
+            "the kernel routes, as smcrouted set it up: there is no worker to trace".to_owned()
         }
         Peer::Bridge => "the kernel's bridge forwards: there is no worker to trace".to_owned(),
         Peer::XdpBench => {

@@ -59,9 +59,9 @@ pub(crate) fn objection(wiring: &Wiring, app: &AppFacts) -> Option<&'static str>
             Some("copies come out of cables: race it on a lane whose ports are interfaces")
         }
         (Wiring::Taps, _) => Some(NO_CABLE),
-        (Wiring::SharedMemory { .. }, _) => {
-            Some("nobody is at the other end of shared memory: race it with an app that forwards")
-        }
+        (Wiring::SharedMemory { .. }, _) => Some(
+            "no process is at the other end of shared memory: race it with an app that forwards",
+        ),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The runner: any app on any lane, by one worker or several, whatever shape they meet in.
+//! The runner: any app on any lane, by one worker or several, in any shape.
 //!
 //! Assumes that the calling thread is in the interfaces' network namespace; several workers have threads of their own,
 //! which begin there. What must always hold: every lane is opened and every app built on the thread that runs them;
-//! frames are taken only when every worker's lane is open; whatever ends a run, what each worker left behind comes
+//! frames are taken only when every worker's lane is open; at every end of a run, what each worker left behind comes
 //! back. What it does not do: it merges nothing and judges nothing.
 
 use crate::table::{LaneTable, LaneVisitor, lanes_that_run, sockets, visit};

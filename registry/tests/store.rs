@@ -1,5 +1,5 @@
-//! The store on kernel sockets, on io_uring and through the stack, asked by Redis's own programs. Whether every request is
-//! answered, never how fast.
+//! The store on kernel sockets, on io_uring and through the stack, asked by Redis's own programs. Whether every request
+//! is answered, never how fast.
 
 #[path = "store/over_udp.rs"]
 mod over_udp;

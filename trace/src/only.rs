@@ -1,8 +1,8 @@
 //! A part of a trace: from one moment to another, or one thread.
 //!
-//! What lies before the part is read but not passed on, except for its end: calls that are open there are entered at the
-//! first moment of the part, so that a loop that was begun long before is not missing in it. Calls that are open at its
-//! last moment stay open, as at the end of any trace.
+//! What lies before the part is read but not passed on, except for its end: calls that are open there are entered at
+//! the first moment of the part, so that a loop that was begun long before is not missing in it. Calls that are open at
+//! its last moment stay open, as at the end of any trace.
 
 use std::collections::HashMap;
 

@@ -178,7 +178,8 @@ fn calls_and_totals_of_the_lttng_recording_equal_a_naive_count() {
         .iter()
         .map(|row| row.durations.avg_ns.unwrap_or(0.0) * row.calls as f64)
         .sum();
-    // Three calls of the signal handler ran inside others. The naive count has their time at each level around them too.
+    // Three calls of the signal handler ran inside others. The naive count has their time at each level around them
+    // too.
     let difference = whole_ns as f64 - found;
     assert!((-1.0..10_000.0).contains(&difference), "{whole_ns} {found}");
 }

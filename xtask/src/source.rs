@@ -1,14 +1,17 @@
-//! Splits source text of the C family (Rust, C, JavaScript) into code and comments, line by line.
+//! Splits source text of the C family (Rust, C, JavaScript) into code, comments and the contents of
+//! strings, line by line.
 //!
 //! Knows comments, strings, raw strings, characters and lifetimes; nothing else of any grammar. The
-//! contents of strings belong to neither side, so a rule may quote the very word it bans. Columns
-//! are kept. Never fails: on broken source the split is merely wrong, and the compiler says more.
+//! contents of strings are neither code nor comment, so a rule may quote the very word it bans.
+//! Columns are kept. Never fails: on broken source the split is merely wrong, and the compiler says more.
 
-/// One line, twice: with everything but code blanked out, and everything but comments.
-#[derive(Debug, PartialEq, Eq)]
+/// One line, three times: with everything but code blanked out, everything but comments, and
+/// everything but what strings hold.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) code: String,
     pub(crate) comment: String,
+    pub(crate) text: String,
 }
 
 enum State {
@@ -25,7 +28,7 @@ pub(crate) fn split(source: &str) -> Vec<Line> {
 
 fn source_lines(chars: &[char]) -> Vec<Line> {
     let mut lines = Vec::new();
-    let mut line = Line { code: String::new(), comment: String::new() };
+    let mut line = Line::default();
     let mut state = State::Code;
     let mut at = 0;
     while at < chars.len() {
@@ -34,10 +37,7 @@ fn source_lines(chars: &[char]) -> Vec<Line> {
             if matches!(state, State::LineComment) {
                 state = State::Code;
             }
-            lines.push(std::mem::replace(
-                &mut line,
-                Line { code: String::new(), comment: String::new() },
-            ));
+            lines.push(std::mem::take(&mut line));
             at += 1;
             continue;
         }
@@ -89,8 +89,9 @@ fn source_lines(chars: &[char]) -> Vec<Line> {
                 }
                 // An escaped line end stays a line end for the count of lines.
                 ('\\', Some('\n')) => (1, Side::Neither),
+                // `\n` is no word of the text; a name that an escape stands in front of begins one.
                 ('\\', Some(_)) => (2, Side::Neither),
-                _ => (1, Side::Neither),
+                _ => (1, Side::Text),
             },
             State::RawText { hashes } => {
                 let closing = chars[at + 1..].iter().take_while(|&&c| c == '#').take(hashes);
@@ -98,13 +99,14 @@ fn source_lines(chars: &[char]) -> Vec<Line> {
                     state = State::Code;
                     (hashes + 1, Side::Code)
                 } else {
-                    (1, Side::Neither)
+                    (1, Side::Text)
                 }
             }
         };
         for &shown in &chars[at..at + taken] {
             line.code.push(if side == Side::Code { shown } else { ' ' });
             line.comment.push(if side == Side::Comment { shown } else { ' ' });
+            line.text.push(if side == Side::Text { shown } else { ' ' });
         }
         at += taken;
     }
@@ -118,6 +120,7 @@ fn source_lines(chars: &[char]) -> Vec<Line> {
 enum Side {
     Code,
     Comment,
+    Text,
     Neither,
 }
 
@@ -164,6 +167,15 @@ mod tests {
     fn comments_and_strings_are_not_code() {
         assert_eq!(code("let a = \"x // y\"; // z"), ["let a = \"      \";"]);
         assert_eq!(split("a; // why").pop().expect("one line").comment.trim(), "// why");
+    }
+
+    #[test]
+    fn what_strings_hold_is_apart() {
+        let texts = |source: &str| -> Vec<String> {
+            split(source).into_iter().map(|line| line.text.trim().to_owned()).collect()
+        };
+        assert_eq!(texts("f(\"a b\\nc\"); // \"d\"\n\"e\\\n g\""), ["a b  c", "e", "g"]);
+        assert_eq!(texts("f(r#\"a \" b\"#, 'c')"), ["a \" b"]);
     }
 
     #[test]

@@ -5,16 +5,21 @@
 //! reviewer.
 
 mod arrows;
+mod cited;
 pub(crate) mod commands;
 pub(crate) mod commits;
 mod crates;
 mod files;
+mod homonyms;
 mod links;
 mod marks;
 mod modules;
+mod plain;
+mod product;
 mod prose;
 mod rows;
 mod vocabulary;
+mod widths;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -57,15 +62,19 @@ pub(crate) fn check(
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(arrows::check(tree, members));
+    violations.extend(cited::check(tree));
     violations.extend(commits::check(commits));
     violations.extend(crates::check(tree, members));
     violations.extend(files::check(tree));
+    violations.extend(homonyms::check(tree));
     violations.extend(links::check(tree));
     violations.extend(commands::check(tree, members, laneway_verbs));
     violations.extend(marks::check(tree));
     violations.extend(modules::check(tree, members));
+    violations.extend(plain::check(tree));
     violations.extend(rows::check(tree));
     violations.extend(vocabulary::check(tree));
+    violations.extend(widths::check(tree));
     violations.sort();
     violations.dedup();
     violations

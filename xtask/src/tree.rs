@@ -4,11 +4,13 @@
 //! where they are text. Paths are relative to the root, with `/`. Captures and other bytes are
 //! known by name only. It does not know crates (see `workspace`) and never writes.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use crate::Trouble;
+use crate::source::{Line, split};
 
 /// Files above this size are data, whatever they contain: rules about lines do not apply.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
@@ -16,7 +18,20 @@ const TEXT_BYTES_MAX: u64 = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     /// Path to text; `None` for bytes that are not text.
-    files: BTreeMap<String, Option<String>>,
+    files: BTreeMap<String, Option<Text>>,
+}
+
+/// A text file; split into code, comments and strings when a rule asks first, and once for all rules.
+#[derive(Debug)]
+struct Text {
+    text: String,
+    lines: OnceCell<Vec<Line>>,
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Text {
+        Text { text, lines: OnceCell::new() }
+    }
 }
 
 impl Tree {
@@ -46,7 +61,7 @@ impl Tree {
             } else {
                 None
             };
-            files.insert(path, text);
+            files.insert(path, text.map(Text::from));
         }
         Ok(Self { files })
     }
@@ -57,11 +72,19 @@ impl Tree {
 
     /// Every text file: path and contents.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
+        self.files
+            .iter()
+            .filter_map(|(path, file)| Some((path.as_str(), file.as_ref()?.text.as_str())))
     }
 
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
-        self.files.get(path)?.as_deref()
+        Some(&self.files.get(path)?.as_ref()?.text)
+    }
+
+    /// The lines of a source file; none of what is no text.
+    pub(crate) fn lines(&self, path: &str) -> &[Line] {
+        let file = self.files.get(path).and_then(Option::as_ref);
+        file.map_or(&[], |file| file.lines.get_or_init(|| split(&file.text)))
     }
 
     pub(crate) fn has_file(&self, path: &str) -> bool {
@@ -87,7 +110,8 @@ pub(crate) fn kind(path: &str) -> &str {
 #[cfg(test)]
 impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Self {
-        let files = files.iter().map(|(path, text)| (path.to_string(), Some(text.to_string())));
+        let files =
+            files.iter().map(|(path, text)| (path.to_string(), Some(text.to_string().into())));
         Self { files: files.collect() }
     }
 }

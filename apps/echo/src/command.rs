@@ -485,7 +485,7 @@ fn refuse_unused(arguments: &EchoArguments, on: On<'_>, shape: Shape) -> Result<
         (
             !is_pings && arguments.no_neighbours,
             "--no-neighbours",
-            "a stack that nobody finds is of no use; it goes with pings",
+            "a stack that answers no ARP is of no use; it goes with pings",
         ),
         (by_the_kernel && !interfaces.is_empty(), "--on", &of_the_kernel),
         (by_the_kernel && !is_raw && !arguments.address.is_empty(), "--address", &of_the_kernel),

@@ -5,7 +5,7 @@
 
 use crate::{
     limit::Schedule,
-    own::{Own, is_sender},
+    own::{AnsweredAddresses, is_sender},
 };
 use laneway_wire::Mac;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub const TTL_DEFAULT: u8 = 64;
 pub const SOURCES_DEFAULT: usize = 1 << 15;
 /// The most that may be asked for; user space keeps about 44 bytes for each, the kernel about 100.
 pub const SOURCES_MAX: usize = 1 << 20;
-/// The fastest rate that can be told from none: schedules count whole nanoseconds.
+/// The fastest rate that can be distinguished from none: schedules count whole nanoseconds.
 pub const PER_SECOND_MAX: u32 = 100_000_000;
 
 /// What to answer for, and how often.
@@ -132,7 +132,7 @@ impl Config {
     pub(crate) fn checked(&self) -> Result<Checked, ConfigError> {
         self.check()?;
         Ok(Checked {
-            own: Own::new(self.mac, &self.addresses, self.answer_neighbours),
+            own: AnsweredAddresses::new(self.mac, &self.addresses, self.answer_neighbours),
             ttl: self.ttl_marker.unwrap_or(TTL_DEFAULT),
             per_source: Schedule::of_frames(self.limits.per_source),
             global: Schedule::of_frames(self.limits.global),
@@ -143,7 +143,7 @@ impl Config {
 
 /// A configuration without contradictions, in the form that both placements work with.
 pub(crate) struct Checked {
-    pub(crate) own: Own,
+    pub(crate) own: AnsweredAddresses,
     pub(crate) ttl: u8,
     pub(crate) per_source: Schedule,
     pub(crate) global: Schedule,
@@ -179,7 +179,7 @@ pub enum ConfigError {
     /// A TTL of 0 ends on the first hop.
     #[error("a TTL marker of 0 would have every answer thrown away; use 1 to 255")]
     Ttl,
-    /// A rate of 0, or one that cannot be told from none.
+    /// A rate of 0, or one that cannot be distinguished from none.
     #[error(
         "a {which} limit of {per_second} per second cannot be; use 1 to {PER_SECOND_MAX}, or none"
     )]

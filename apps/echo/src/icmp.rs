@@ -12,7 +12,7 @@ use crate::{
     config::{Config, ConfigError, Limits},
     fate::{Class, Fate, Fates},
     limit::{Limiter, Refused},
-    own::{Own, is_sender, key},
+    own::{AnsweredAddresses, is_sender, key},
     sort::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, check_echo},
 };
 use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, Turn};
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 
 /// The responder over ICMP messages.
 pub struct IcmpEcho {
-    own: Own,
+    own: AnsweredAddresses,
     limiter: Limiter,
     fates: Fates,
     counters: Counters,

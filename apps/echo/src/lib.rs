@@ -9,13 +9,14 @@
 //!
 //! [`Echo`] is the app over frames: ICMP and ICMPv6 echo requests, ARP requests and neighbour
 //! solicitations for the addresses of its [`Config`]. [`KernelEcho`] is the same app as an XDP program
-//! (`bpf/`), and [`IcmpEcho`] over raw sockets, which show the messages alone. [`UdpEcho`] and [`TcpEcho`] are the echo service over the other two app shapes.
+//! (`bpf/`), and [`IcmpEcho`] over raw sockets, which show the messages alone. [`UdpEcho`] and [`TcpEcho`] are the echo
+//! service over the other two app shapes.
 //!
 //! What must always hold:
 //! * Every frame has exactly one [`Fate`], the table of which is the specification of this app. Rust,
 //!   the C headers on the host, and the loaded program agree on it and on every byte.
-//! * A passed or dropped frame is as it came. An answer is exactly as long as its question, so that
-//!   nobody gains by having us answer somebody else.
+//! * A passed or dropped frame is unchanged. An answer is exactly as long as its question, so that
+//!   echo amplifies no forged request.
 //! * Only echo requests to an address of ours are ever dropped, and neighbour solicitations for one
 //!   whose checksum or length is wrong. All else is somebody else's to judge.
 //!

@@ -6,7 +6,7 @@
 //!
 //! What must always hold: nothing allocates after the table of sources was made; the table never
 //! grows; which sources it knows depends on their order alone (exact LRU), never on the hash, whose
-//! seed is random so that nobody can choose addresses that collide.
+//! seed is random so that no sender can choose addresses that collide.
 
 use crate::{
     config::{Limits, Rate},

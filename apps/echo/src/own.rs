@@ -48,19 +48,23 @@ pub(crate) fn is_sender_v6(address: [u8; 16]) -> bool {
 
 /// What is ours.
 #[derive(Clone, Debug)]
-pub(crate) struct Own {
+pub(crate) struct AnsweredAddresses {
     pub(crate) mac: Mac,
     pub(crate) answers_neighbours: bool,
     /// Sorted, each once.
     keys: Vec<Key>,
 }
 
-impl Own {
-    pub(crate) fn new(mac: Mac, addresses: &[IpAddr], answers_neighbours: bool) -> Own {
+impl AnsweredAddresses {
+    pub(crate) fn new(
+        mac: Mac,
+        addresses: &[IpAddr],
+        answers_neighbours: bool,
+    ) -> AnsweredAddresses {
         let mut keys: Vec<Key> = addresses.iter().map(|&address| key(address)).collect();
         keys.sort_unstable();
         keys.dedup();
-        Own { mac, answers_neighbours, keys }
+        AnsweredAddresses { mac, answers_neighbours, keys }
     }
 
     pub(crate) fn keys(&self) -> &[Key] {
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_group_whose_bytes_are_the_key_of_an_ipv4_address_is_not_ours() {
-        let own = Own::new([0; 6], &["10.0.0.1".parse().unwrap()], true);
+        let own = AnsweredAddresses::new([0; 6], &["10.0.0.1".parse().unwrap()], true);
         assert!(own.has_v4([10, 0, 0, 1]));
         assert!(!own.has_v6(key_v4([10, 0, 0, 1])));
         assert!(!own.has_v6("::ffff:10.0.0.1".parse::<std::net::Ipv6Addr>().unwrap().octets()));
@@ -111,7 +115,7 @@ mod tests {
     #[test]
     fn addresses_given_twice_are_known_once() {
         let addresses = ["10.0.0.2", "::ffff:10.0.0.2", "10.0.0.1"].map(|a| a.parse().unwrap());
-        let own = Own::new([0; 6], &addresses, true);
+        let own = AnsweredAddresses::new([0; 6], &addresses, true);
         assert_eq!(own.keys(), [key_v4([10, 0, 0, 1]), key_v4([10, 0, 0, 2])]);
     }
 }

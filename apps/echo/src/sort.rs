@@ -6,7 +6,7 @@
 
 use crate::{
     fate::Fate,
-    own::{Key, Own, is_sender_v4, is_sender_v6, key_v4},
+    own::{AnsweredAddresses, Key, is_sender_v4, is_sender_v6, key_v4},
 };
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6, Malformed,
@@ -57,7 +57,11 @@ pub(crate) enum Kind {
 
 /// The question that a frame is, or its fate.
 #[inline]
-pub(crate) fn sort(bytes: &[u8], captured_bytes: usize, own: &Own) -> Result<Question, Fate> {
+pub(crate) fn sort(
+    bytes: &[u8],
+    captured_bytes: usize,
+    own: &AnsweredAddresses,
+) -> Result<Question, Fate> {
     let ethernet = Ethernet::parse(bytes).map_err(|_| Fate::PassedTruncated)?;
     let (mut at, mut kind) = (ETHERNET_BYTES, ethernet.ether_type);
     for _ in 0..TAGS_MAX {
@@ -82,7 +86,7 @@ struct Sorting<'a> {
     captured_bytes: usize,
     at: usize,
     ethernet: Ethernet,
-    own: &'a Own,
+    own: &'a AnsweredAddresses,
 }
 
 impl Sorting<'_> {

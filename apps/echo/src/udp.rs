@@ -1,7 +1,7 @@
-//! UDP echo (RFC 862): what comes is sent back to where it came from, trains uncut.
+//! UDP echo (RFC 862): every datagram is sent back to its source, trains uncut.
 //!
 //! Two echo services that are set on each other by one forged datagram answer each other for ever, as
-//! do an echo service and any other that answers whatever it gets (chargen, DNS). So a source port
+//! do an echo service and any other that answers every datagram (chargen, DNS). So a source port
 //! below [`UdpEchoConfig::source_port_min`] is refused, as inetd does, and so is a source port equal to
 //! the port asked, which is what two of our own kind would use. What is left (a service of that kind
 //! on another high port) the rate limits bound.

@@ -5,14 +5,14 @@ use crate::{
     config::{Config, ConfigError},
     fate::{Class, Fate, Fates},
     limit::{Limiter, Refused},
-    own::Own,
+    own::AnsweredAddresses,
     sort::{Kind, sort},
 };
 use laneway_core::{App, Burst, Counters, FrameApp, PortId, Turn};
 
 /// The responder over frames.
 pub struct Echo {
-    own: Own,
+    own: AnsweredAddresses,
     ttl: u8,
     limiter: Limiter,
     fates: Fates,

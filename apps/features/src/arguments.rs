@@ -1,4 +1,4 @@
-//! What both extractors, live and offline, are told.
+//! Arguments of both extractors, live and offline.
 
 use crate::{Config, Format, Ledger, Level, OutputError, Profile, plan::OutputPlan};
 use clap::Args;
@@ -42,13 +42,13 @@ pub(crate) struct ExtractArguments {
     /// Flows at a time; beyond it the least recently used one ends [default: 262144; 65536 in the kernel]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     flows_max: Option<u32>,
-    /// A flow ends when no packet came for this long; or `never`
+    /// A flow ends without a packet for this long; or `never`
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = timeout)]
     idle_timeout: Duration,
     /// A flow ends when it has lasted this long; or `never`
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = timeout)]
     active_timeout: Duration,
-    /// A flow ends when RST or both FINs were seen and no packet came for this long, or a new SYN; `never`:
+    /// A flow ends without a packet for this long behind RST or both FINs, or at a new SYN; `never`:
     /// they end no flow [default: 5s, or the idle timeout if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = timeout)]
     end_timeout: Option<Duration>,

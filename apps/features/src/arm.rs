@@ -1,4 +1,4 @@
-//! The app as an arm of a race: the run as it is, with a witness that is told of each row that the output takes.
+//! The app as an arm of a race: the run as it is, with a witness that sees each row that the output takes.
 
 use crate::{LimitedRows, RowSinks, Sink, Sinks};
 use laneway_flow::{EndedFlow, Record};

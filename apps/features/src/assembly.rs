@@ -74,7 +74,7 @@ struct Job {
     slice: Slice,
 }
 
-/// An encoded job: its number, its rows where it is the first slice, and what came of it.
+/// An encoded job: its number, its rows where it is the first slice, and its outcome.
 type Encoded = (u64, u64, Result<Part, String>);
 
 enum Task {

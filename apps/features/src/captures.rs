@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, mem};
 
-/// Link types that are told apart in [`UnreadLinks`]; frames of further ones are counted in the ledger only.
+/// Link types that are counted each in [`UnreadLinks`]; frames of further ones are counted in the ledger only.
 const LINK_TYPES_MAX: usize = 16;
 
 /// Frames that could not be read as Ethernet, by link type. Clones share the counts.

@@ -2,8 +2,8 @@
 //! output, and appended to it in order.
 //!
 //! A part of a Parquet file is a row group, or a run of its columns: columns are encoded and compressed
-//! apart from each other and from the file, and that is nearly all the work there is. A part of a text format is its text. Arrow files take batches
-//! as they are in memory, so that there is nothing to do before they are written.
+//! apart from each other and from the file, and that is nearly all the work there is. A part of a text format is its
+//! text. Arrow files take batches as they are in memory, so that there is nothing to do before they are written.
 
 use arrow_array::{
     Array, ArrayRef, RecordBatch, StringArray, cast::AsArray, types::TimestampNanosecondType,

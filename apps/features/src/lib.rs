@@ -12,8 +12,8 @@
 //! captures on all cores. The three share the record, the rules and the output, and the tests hold
 //! their rows against each other on every capture at hand.
 //!
-//! [`RowsKind`] is all of it as `laneway run features`, from its arguments to its account; `laneway features` is its own
-//! verb. Whoever wants other sinks gives [`FeaturesKind`] some.
+//! [`RowsKind`] is all of it as `laneway run features`, from its arguments to its account; `laneway features` is its
+//! own verb. A crate that wants other sinks gives [`FeaturesKind`] some.
 //!
 //! Every frame is a row, or is counted under the reason why it is none.
 #![forbid(unsafe_code)]

@@ -189,7 +189,7 @@ struct ParquetFile {
 pub struct Output {
     path: String,
     /// The error number of the first write that failed, 0 without one: the encoders do not all pass
-    /// on what the system said.
+    /// on the system's error.
     refused: Arc<AtomicI32>,
     encoder: Option<Encoder>,
     parts: PartEncoder,

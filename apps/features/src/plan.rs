@@ -1,4 +1,4 @@
-//! An output that is to be opened: where it is, its format, and what it says about how it came to be.
+//! An output that is to be opened: where it is, its format, and what it says about its origin.
 
 use crate::{Config, Format, Level, Output, OutputError, Profile, Provenance, Tables};
 use laneway_terminal::{Failure, path_json};

@@ -39,7 +39,7 @@ pub(crate) const VERB: AppVerb = AppVerb { name: NAME, command, run };
 
 const HELP: &str = "\
 Reads pcap and pcapng, micro- and nanosecond, plain or inside gzip or zstd; `-` is standard input.
-A file that is cut short or damaged keeps its rows up to there: that is said, and the exit code is 2.
+A file that is cut short or damaged keeps its rows up to there: a note says so, and the exit code is 2.
 Rows are written to OUT.partial, which becomes OUT at the end. Parquet and Arrow files say whether they are complete.
 
 Examples:
@@ -156,7 +156,7 @@ fn extract(arguments: &OfflineArguments, json: bool) -> Result<Exit, Failure> {
         });
         terminal::print_json(&value, plan.to_stdout())?;
     } else {
-        tell(&summary, &ledger, captures.len(), &plan.name(), started.elapsed());
+        print_summary(&summary, &ledger, captures.len(), &plan.name(), started.elapsed());
         for (link, frames) in unread.described() {
             let frames = grouped(frames);
             terminal::note(&format!("{frames} frames of link type {link} were not understood"));
@@ -209,7 +209,13 @@ fn unreadable(path: &Path, error: &laneway_capture::ReadError) -> Failure {
     })
 }
 
-fn tell(summary: &Summary, ledger: &Ledger, captures: usize, output: &str, elapsed: Duration) {
+fn print_summary(
+    summary: &Summary,
+    ledger: &Ledger,
+    captures: usize,
+    output: &str,
+    elapsed: Duration,
+) {
     if summary.damaged.len() > 1 {
         for damaged in &summary.damaged {
             terminal::note(&format!("laneway: warning: {damaged}"));

@@ -68,7 +68,7 @@ pub(crate) fn placed(set: &RuleSet) -> String {
 }
 
 /// What there is to say at the end.
-struct Told<'a> {
+struct RunSummary<'a> {
     run: &'a ForwardRun,
     on: On<'a>,
     /// Of all workers together, as is the report.
@@ -78,7 +78,7 @@ struct Told<'a> {
 }
 
 /// The account of a run.
-pub(crate) fn of(
+pub(crate) fn collect(
     run: &ForwardRun,
     on: On<'_>,
     lane: &RunReport,
@@ -86,7 +86,7 @@ pub(crate) fn of(
 ) -> Account {
     let mut set = run.console.as_ref().map(|console| console.rules());
     let rules = set.as_deref().map(told_rules).unwrap_or_default();
-    let told = Told { run, on, lane, report, rules };
+    let told = RunSummary { run, on, lane, report, rules };
     Account {
         one: "frame",
         seen_heading: "frames",
@@ -109,7 +109,7 @@ const NOT_SENT: [DropReason; 4] = [
     DropReason::TxNoPort,
 ];
 
-impl Told<'_> {
+impl RunSummary<'_> {
     fn in_kernel(&self) -> bool {
         self.on.lane.carries.has(Shape::Kernel)
     }

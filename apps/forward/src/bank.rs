@@ -123,7 +123,7 @@ pub(crate) struct Change {
     pub(crate) added: Vec<RawEntry>,
     /// The bank that they are in force with.
     pub(crate) bank: Vec<u8>,
-    /// Keys to be taken out when nobody reads the bank before any more.
+    /// Keys to be taken out when nothing reads the bank before any more.
     pub(crate) removed: Vec<Vec<u8>>,
     /// The bank to be in force after that, if it is another one.
     pub(crate) settled: Option<Vec<u8>>,

@@ -2,7 +2,7 @@
 //!
 //! Fixed capacity, in buckets of [`BUCKET`]: a new station takes a free place of its bucket, or that
 //! of one that has been silent for too long; without either it is not learned, and frames to it are
-//! flooded. Time arrives as a value. Group addresses are nobody's and never learned.
+//! flooded. Time arrives as a value. Group addresses belong to no station and are never learned.
 //!
 //! All workers of a run share one table, so that an answer crosses whichever worker it comes to, and
 //! none of them waits: a place is a key and where and when its station was seen, both atomic. Who takes
@@ -33,12 +33,12 @@ const NOTED_PARTS: u64 = 1024;
 const LOOKS_MAX: usize = 4;
 /// Key of a place that is being taken over; no station has it.
 const TAKEN_OVER: u64 = 1;
-/// Lowest bits of [`Place::seen`]: the port. The rest is the time, which goes round after 18 years.
+/// Lowest bits of [`StationSlot::seen`]: the port. The rest is the time, which goes round after 18 years.
 const PORT_BITS: u32 = 5;
 const _: () = assert!(PortMask::PORTS_MAX <= 1 << PORT_BITS);
 
 #[derive(Debug, Default)]
-struct Place {
+struct StationSlot {
     /// VLAN and address; 0 for a free place.
     key: AtomicU64,
     /// When the station was seen, and on which port.
@@ -49,7 +49,7 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct Stations {
     /// A power of two of buckets.
-    places: Box<[Place]>,
+    places: Box<[StationSlot]>,
     age_ns: u64,
     seed: u64,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Stations {
 impl Stations {
     pub(crate) fn new(stations_max: usize, age_ns: u64, seed: u64) -> Stations {
         let places = stations_max.next_power_of_two().max(BUCKET);
-        Stations { places: (0..places).map(|_| Place::default()).collect(), age_ns, seed }
+        Stations { places: (0..places).map(|_| StationSlot::default()).collect(), age_ns, seed }
     }
 
     /// Notes that `mac` is behind `port`; false when there is no place for it.
@@ -114,7 +114,7 @@ impl Stations {
         None
     }
 
-    fn bucket(&self, key: u64) -> &[Place] {
+    fn bucket(&self, key: u64) -> &[StationSlot] {
         let mixed = u128::from(key ^ self.seed) * 0x9e37_79b9_7f4a_7c15;
         let hash = mixed as u64 ^ (mixed >> 64) as u64;
         let first = (hash as usize & (self.places.len() - 1)) & !(BUCKET - 1);

@@ -1,7 +1,7 @@
 //! `laneway rules`: the client of a forwarder's control socket.
 //!
-//! Says one command at a time and prints its answer as it comes; the protocol is that of `laneway_control`. Answers go to
-//! standard output, refusals to standard error, and a refusal does not keep the commands behind it from being said.
+//! Says one command at a time and prints its answer as it comes; the protocol is that of `laneway_control`. Answers go
+//! to standard output, refusals to standard error, and a refusal does not keep the commands behind it from being sent.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_control::{Client, Heard};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const HELP: &str = "\
 Commands are those of `laneway run forward --interactive`: flow create|validate|list|query|destroy|flush,
 show stats, show rules [PORT], help. Without one they are read from standard input, line by line. Each
-is answered before the next is said. Exit code 2 if any was refused.
+is answered before the next is sent. Exit code 2 if any was refused.
 
 The socket speaks lines, so `socat - UNIX-CONNECT:PATH` does as well: every line is a command, every
 answer ends with an empty line, and that to a refused command begins with `error: `.
@@ -54,10 +54,10 @@ fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
             let line = line.map_err(|error| {
                 Failure::input(format!("cannot read commands from standard input: {error}"))
             })?;
-            asking.say(&line)?;
+            asking.send(&line)?;
         }
     }
-    arguments.command.iter().try_for_each(|line| asking.say(line))?;
+    arguments.command.iter().try_for_each(|line| asking.send(line))?;
     asking.conclude()
 }
 
@@ -82,7 +82,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Says a line and prints what is answered.
-    fn say(&mut self, line: &str) -> Result<(), Failure> {
+    fn send(&mut self, line: &str) -> Result<(), Failure> {
         self.client.say(line, &[]).map_err(Failure::input)?;
         let mut answer = Vec::new();
         let mut is_refusal = false;

@@ -108,7 +108,7 @@ captures. An interface that carries a default route is refused without --force.
 Several workers (--workers, on lanes packet, afxdp and dpdk) share ports, rules, routes, neighbours
 and the stations of mode l2; every answer and every number is that of all of them together. A flow
 stays with one worker, so its frames stay in order. `queue index N` and `rss` bring frames to another worker where the port executes the
-rule itself; elsewhere the choice is counted and the frame stays where it came.
+rule itself; elsewhere the choice is counted and the frame stays with its worker.
 
 Examples:
   sudo laneway run forward --lane afxdp --on eth1 --on eth2
@@ -201,7 +201,7 @@ Examples:
     }
 
     fn account(run: &ForwardRun, on: On<'_>, lane: &RunReport, report: &ForwardReport) -> Account {
-        account::of(run, on, lane, report)
+        account::collect(run, on, lane, report)
     }
 
     fn verbs() -> Vec<AppVerb> {

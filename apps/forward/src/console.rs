@@ -1,4 +1,4 @@
-//! The conversation about a run's rules: one executor of commands, whoever says them.
+//! The conversation about a run's rules: one executor of commands, for every client.
 //!
 //! A file, the command line, standard input and the control socket all come here, so a command means
 //! the same and is answered the same everywhere. Several may talk at once: each command is carried out

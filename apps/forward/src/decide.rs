@@ -1,4 +1,4 @@
-//! Executing rules on one frame: from the first match to the fate, whoever finds the matches.
+//! Executing rules on one frame: from the first match to the fate, however the matches are found.
 //!
 //! Rules see the fields as earlier rules have left them. The frame itself is not touched here; see
 //! [`crate::edit`]. The kernel half does the same (`lw_match_step`), in one pass where it

@@ -100,7 +100,7 @@ impl Stats {
     }
 
     /// Writes the losses, by the shared names, and what was passed.
-    pub(crate) fn tell(&self, counters: &mut Counters) {
+    pub(crate) fn add_to(&self, counters: &mut Counters) {
         counters.passed = self.frames(Fate::Passed);
         for &reason in DropReason::ALL {
             let of_reason =
@@ -132,7 +132,7 @@ mod tests {
             stats.count(fate);
         }
         let mut counters = Counters::default();
-        stats.tell(&mut counters);
+        stats.add_to(&mut counters);
         assert_eq!((counters.lost(), counters.passed), (2, 1));
         assert_eq!(counters.drops(DropReason::NoRoute), 1);
         assert_eq!(counters.drops(DropReason::TtlExpired), 1);

@@ -35,7 +35,7 @@ pub(crate) fn given(
     lane: &LaneFacts,
     config: &Config,
 ) -> Result<Given, Failure> {
-    // Nobody reads the set yet, so nothing makes a commit wait.
+    // Nothing reads the set yet, so nothing makes a commit wait.
     let set = match lane.carries.has(Shape::Kernel) {
         true => RuleSet::for_kernel(config.bounds()),
         false => RuleSet::for_user(config.bounds()),

@@ -2,10 +2,10 @@
 //! for the `xdp` lane, and its user-space part.
 //!
 //! A rule set is a bank and entries of a hash table ([`crate::bank`]). There are two banks; the program
-//! reads the one that a single number names. A change adds its entries, which nobody sees who reads the
+//! reads the one that a single number names. A change adds its entries, which no lookup sees that reads the
 //! bank in force, writes the other bank, changes the number, and asks the kernel to wait until no CPU
 //! executes the program as it was before; only then is that bank written again and are entries taken
-//! out, and only when nobody can have one of these in hand are others added. So every frame sees one
+//! out, and only when no lookup can have one of these in hand are others added. So every frame sees one
 //! whole set. All this happens at ticks; nothing of it is on the way of a frame.
 
 use crate::{
@@ -129,7 +129,7 @@ impl KernelForward {
         Ok(())
     }
 
-    /// Writes the bank that nobody reads, and waits until nobody reads the other one any more.
+    /// Writes the bank that nothing reads, and waits until nothing reads the other one any more.
     fn put_in_force(&mut self, maps: &dyn KernelMaps, bank: &[u8]) -> Result<(), LaneError> {
         let other = 1 - self.bank;
         maps.put("banks", &other.to_ne_bytes(), bank)?;
@@ -146,9 +146,9 @@ impl KernelForward {
         let (fates, queues) = (sums(maps, "fates", 1)?, sums(maps, "queues", 1)?);
         self.stats.set(&fates, &queues);
         if let Some(live) = &self.live {
-            live.tell(&self.stats);
+            live.publish(&self.stats);
         }
-        self.stats.tell(&mut self.counters);
+        self.stats.add_to(&mut self.counters);
         let seen = sums(maps, "seen", 2)?;
         if let [frames, bytes] = seen[..] {
             (self.counters.rx_frames, self.counters.rx_bytes) = (frames, bytes);

@@ -9,7 +9,7 @@
 //!                    └──▶ KernelFeed ─▶ KernelForward (an XDP program and its user side)
 //! ```
 //!
-//! `command` is what `laneway run forward` is told and what it tells. Rules come from a file and the command line
+//! `command` is the arguments and the report of `laneway run forward`. Rules come from a file and the command line
 //! (`given`), from standard input (`talk`) and from a socket (`laneway_control`), whose other end is `laneway rules`
 //! (`client`). [`Console`] carries all of them out.
 //!

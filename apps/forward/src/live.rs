@@ -1,6 +1,6 @@
 //! What became of the frames so far, for those who ask while it runs.
 //!
-//! Each worker has a slot that it alone writes, at its ticks and without waiting; whoever asks adds the
+//! Each worker has a slot that it alone writes, at its ticks and without waiting; a reader adds the
 //! slots up. So the answer is up to a tick old (100 ms on lane `xdp`, where the kernel's counters are
 //! read that often), and asking costs a worker nothing.
 
@@ -35,7 +35,7 @@ impl LiveStats {
 
 impl StatsSlot {
     /// Says it, unless somebody is reading just now: the next tick comes soon.
-    pub(crate) fn tell(&self, stats: &Stats) {
+    pub(crate) fn publish(&self, stats: &Stats) {
         if let Ok(mut told) = self.0.try_lock() {
             told.clone_from(stats);
         }
@@ -53,11 +53,11 @@ mod tests {
         let (first, second) = (live.slot(), live.slot());
         let mut stats = Stats::default();
         stats.count(Fate::Forwarded);
-        first.tell(&stats);
+        first.publish(&stats);
         stats.count(Fate::Forwarded);
         stats.queue_frames[3] = 5;
-        first.tell(&stats);
-        second.tell(&stats);
+        first.publish(&stats);
+        second.publish(&stats);
         let sum = live.sum();
         assert_eq!((sum.frames(Fate::Forwarded), sum.queue_frames[3]), (4, 10));
     }

@@ -3,8 +3,8 @@
 //! A port may recognise less than the worker does (it does not look behind IPv6 extension headers, or
 //! into a second tag), so a rule that it takes stays with the worker, too, for whatever the port lets
 //! through. What must always hold: **every frame that the [`PortRule`] asks for matches the rule**, and
-//! the port does all that the rule does. What cannot be said to a port in that way is refused with its
-//! reason, never said in part.
+//! the port does all that the rule does. A rule that cannot be expressed to a port in that way is refused with its
+//! reason, never given in part.
 
 use crate::{
     compile::Entry,
@@ -118,7 +118,7 @@ fn pattern(items: &[Item]) -> Result<Vec<HeaderMatch>, Unsayable> {
         {
             let word = item.kind.word();
             return Err(format!(
-                "`{word}` stands without `ipv4` or `ipv6`, and a port wants to be told which"
+                "`{word}` stands without `ipv4` or `ipv6`, and the rule of a port must name one"
             ));
         }
         if header != Header::Eth {

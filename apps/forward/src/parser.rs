@@ -157,7 +157,7 @@ fn rule(words: &mut Words<'_>) -> Result<Rule, SyntaxError> {
     const WORDS: [&str; 6] = ["group", "priority", "ingress", "egress", "transfer", "pattern"];
     loop {
         let (before, word) = (words.next, words.keyword(&WORDS)?);
-        let again = |words: &mut Words<'_>| Err(words.wrong_at(before, "but it was said before"));
+        let again = |words: &mut Words<'_>| Err(words.wrong_at(before, "but it was given before"));
         match word {
             "group" if has_group => return again(words),
             "group" => {
@@ -218,7 +218,7 @@ fn pattern(words: &mut Words<'_>) -> Result<Vec<Item>, SyntaxError> {
 
 /// What has been said of one field so far.
 #[derive(Clone, Copy, Default)]
-struct Said {
+struct FieldTests {
     spec: Option<u128>,
     last: Option<u128>,
     mask: Option<u128>,
@@ -229,7 +229,7 @@ struct Said {
 fn tests(words: &mut Words<'_>, kind: ItemKind) -> Result<Vec<Test>, SyntaxError> {
     let fields = kind.fields();
     let names: Vec<&'static str> = fields.iter().map(|field| field.name).chain(["/"]).collect();
-    let mut said = vec![Said::default(); fields.len()];
+    let mut said = vec![FieldTests::default(); fields.len()];
     while words.peek().is_some_and(|word| word != "/") {
         let (place, name) = (words.next, words.keyword(&names)?);
         let found = fields.iter().zip(&mut said).find(|(field, _)| field.name == name);
@@ -263,7 +263,7 @@ fn tests(words: &mut Words<'_>, kind: ItemKind) -> Result<Vec<Test>, SyntaxError
     }
     let mut tests = Vec::new();
     for (field, said) in fields.iter().zip(said) {
-        let Said { spec, last, mask, place } = said;
+        let FieldTests { spec, last, mask, place } = said;
         if spec.or(last).or(mask).is_none() {
             continue;
         }

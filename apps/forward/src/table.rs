@@ -1,7 +1,7 @@
 //! Rules ready to be looked up: per port and group one hash table per mask (tuple space search), and a
 //! guide to those of them that can hold a match.
 //!
-//! A frame's fields under a mask are one lookup in a [`Tuple`], whatever the number of rules with that
+//! A frame's fields under a mask are one lookup in a [`Tuple`], for any number of rules with that
 //! mask. Which tables are worth it is known before: for a few bytes that stand for headers and service
 //! a [`Sieve`] keeps the set of tables that have an entry for the byte's value, and a [`Guide`] per
 //! address knows the tables with the very prefix that the frame's address has, the lowest rank first. So

@@ -3,8 +3,8 @@
 //! One record per value, with rank, slot and effects of its first entry beside the value; further entries
 //! with the same value wait in a chain, in their order. In front of the records stand tags of 16 bits, so
 //! that who matches nothing touches no record, and who matches touches one. Open addressing, linear
-//! probing, at most half full; doubles when it would be fuller and never shrinks. Assumes that ranks are above 0 and that a rank stands once at a value. It judges no frame:
-//! whether a value under a mask is a match is all it knows.
+//! probing, at most half full; doubles when it would be fuller and never shrinks. Assumes that ranks are above 0 and
+//! that a rank stands once at a value. It judges no frame: whether a value under a mask is a match is all it knows.
 
 use crate::{
     compile::Entry,
@@ -75,7 +75,7 @@ pub(crate) struct Tuple {
     records: Vec<u64>,
     /// One less than the number of records.
     last: usize,
-    /// Entries of a value behind its first one, by rank; empty while nobody has it.
+    /// Entries of a value behind its first one, by rank; empty while nothing has it.
     chains: Vec<Vec<Found>>,
     free_chains: Vec<usize>,
 }

@@ -357,7 +357,7 @@ impl FrameApp for Forward {
             rules.take();
         }
         if let Some(live) = &self.live {
-            live.tell(&self.stats);
+            live.publish(&self.stats);
         }
     }
 }

@@ -477,7 +477,7 @@ const RULES: Family = table::gauge("laneway_relay_rules", "Rules in force.");
 const OUTPUTS: Family = table::gauge("laneway_relay_outputs", "Outputs of all rules.");
 const RULE_DATAGRAMS: Family = table::counter(
     "laneway_relay_rule_datagrams_total",
-    "Datagrams that came in by the rule's input, by rule.",
+    "Datagrams received by the rule's input, by rule.",
 );
 const RULE_LIMITED: Family = table::counter(
     "laneway_relay_rule_rate_limited_total",

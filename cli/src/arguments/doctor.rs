@@ -1,4 +1,4 @@
-//! What `laneway doctor` is told.
+//! The arguments of `laneway doctor`.
 
 use clap::{ArgGroup, Args};
 use laneway_terminal::duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub(crate) const EXAMPLES: &str = "\
 Looks at what an app asks of this host so that it carries a load over a stall: every queue must
-hold what comes while nobody takes, rate x stall datagrams, and a socket's buffer that times what
+hold what arrives while the app is stalled, rate x stall datagrams, and a socket's buffer that times what
 the kernel charges for one (its truesize). Says what is, what should be, and why. Changes nothing
 without --fix. --depth shows what a ring carries instead: so many sends in flight, each done after
 --stall.

@@ -1,4 +1,4 @@
-//! What may be said to `laneway gen`.
+//! The arguments of `laneway gen`.
 
 use super::duration;
 use clap::{Args, Subcommand};
@@ -104,7 +104,7 @@ const TCP_EXAMPLES: &str = "\
 With --rate requests are due at times of their own (open loop), request n on connection n modulo the
 connections, and latency counts from then, so what waits behind a slow answer is not left out.
 Without it each connection has --in-flight requests outstanding and asks the next when one was
-answered (closed loop). Every request ends up answered, timed out, refused or lost, and is told so.
+answered (closed loop). Every request ends up answered, timed out, refused or lost, and is counted so.
 It is the client of `laneway race tcp-echo`.
 
 Examples:

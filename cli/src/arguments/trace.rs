@@ -1,4 +1,4 @@
-//! What may be said to `laneway trace`.
+//! The arguments of `laneway trace`.
 
 use super::record::{self, RecordArguments};
 use clap::{Args, Subcommand, ValueEnum};
@@ -15,7 +15,7 @@ Examples:
 const ANALYZE_EXAMPLES: &str = "\
 Reads traces of LTTng-UST and DPDK (folders), of laneway's own tracer, Chrome JSON, uftrace dumps and
 perf script text. What was read and what is missing comes first; a cause is named only with its proof.
-A damaged trace is read as far as it goes: that is said, and the exit code is 2. With --json the
+A damaged trace is read as far as it goes: a note says so, and the exit code is 2. With --json the
 whole result goes to standard output.
 
 Where the traced program is not on this machine, or has no symbols, give what `nm PROGRAM` prints.
@@ -30,7 +30,7 @@ const DIFF_EXAMPLES: &str = "\
 Compares recordings after with recordings before, per packet where all tell packets: load, stalls, layers,
 functions, percentiles. Two runs of one program differ as well, so a verdict needs at least three
 recordings of each side, best made in turns (before, after, before, after, ...): a drift of the machine
-is then told from a change. With fewer the differences are shown without a verdict.
+is then no change. With fewer the differences are shown without a verdict.
 
 Examples:
   laneway trace diff before/ after/
@@ -40,7 +40,7 @@ Examples:
 const EXPORT_EXAMPLES: &str = "\
 perfetto and chrome open in ui.perfetto.dev, chrome also in chrome://tracing; speedscope opens in
 speedscope.app, one file per thread; collapsed is what flame graph programs read. csv, parquet and
-speedscope write a folder. What is left out, and why, is told at the end and in the output.
+speedscope write a folder. What is left out, and why, stands at the end and in the output.
 
 Times are counted from the begin of the trace (1.5s, 300ms, 20us, 0), or are times of day in UTC (14:03:07.25).
 

@@ -2,7 +2,7 @@
 //!
 //! Shifting adds k to one 16-bit word of an address and takes it from the next, in ones' complement,
 //! so that the sum over the address, and with it every checksum that covers it, stays what it was:
-//! right if it was right. Whatever is no IP in at most two VLAN tags stays as it is.
+//! right if it was right. A frame without IP in at most two VLAN tags stays as it is.
 
 use laneway_wire::{ETHERNET_BYTES, Ethernet, VLAN_BYTES, ether_type, is_vlan_type};
 

@@ -5,7 +5,7 @@
 //! standard input) stays open from the start and has one pass, unless it was read into memory. Memory
 //! is one frame, or at most [`PRELOAD_BYTES_MAX`].
 //!
-//! Reading a pipe blocks whoever asks for the next frame.
+//! Reading a pipe blocks the caller that asks for the next frame.
 
 use laneway_capture::{
     Capture, CaptureError, Chunk, ETHERNET_BYTES, ReadError, Reader, Record, ethernet,

@@ -65,7 +65,7 @@ pub(crate) fn run(
     let examined = if changed.is_empty() { examined } else { look()? };
     let is_short = examined.findings.iter().any(Finding::is_short);
     if json {
-        terminal::print_json(&told(app, &load, &examined, &changed), false)?;
+        terminal::print_json(&as_json(app, &load, &examined, &changed), false)?;
     } else {
         terminal::print(&text(app, &examined, &changed, arguments.undo.as_deref()))?;
     }
@@ -154,7 +154,7 @@ fn text(app: &str, examined: &Examined, changed: &[PutBack], undo: Option<&Path>
     text
 }
 
-fn told(app: &str, load: &Load, examined: &Examined, changed: &[PutBack]) -> Value {
+fn as_json(app: &str, load: &Load, examined: &Examined, changed: &[PutBack]) -> Value {
     let finding = |it: &Finding| {
         json!({
             "name": it.name,

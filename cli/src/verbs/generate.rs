@@ -1,6 +1,6 @@
 //! `laneway gen`: traffic from one interface, or into a capture.
 //!
-//! The rate that is told is that of what the lane sent, from the first frame to the last: n frames are
+//! The rate that is reported is that of what the lane sent, from the first frame to the last: n frames are
 //! n - 1 distances. What was asked for is the same figure of the schedule, so that both agree when
 //! nothing was late and nothing refused.
 
@@ -57,7 +57,7 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
         let path = Path::new(&arguments.on);
         let written =
             record(&mut replay, path, arguments.duration, &control.stop).map_err(Failure::input)?;
-        Told { lane: written, caps: None, report: None, failure: None }
+        ReplaySummary { lane: written, caps: None, report: None, failure: None }
     } else {
         let mut caps = None;
         let on_open = |obtained: &CapsReport| {
@@ -77,7 +77,7 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
         let (report, failure) =
             run_source::<_, L>(&mut replay, order, on_open).map_err(Failure::from)?;
         let lane = report.counters();
-        Told { lane, caps, report: Some(report), failure }
+        ReplaySummary { lane, caps, report: Some(report), failure }
     };
     told.conclude(arguments, &replay, lane, json)
 }
@@ -128,7 +128,7 @@ fn check_recording(arguments: &ReplayArguments) -> Result<(), Failure> {
 }
 
 /// What a replay left behind.
-struct Told {
+struct ReplaySummary {
     /// What was sent, and what was not.
     lane: Counters,
     caps: Option<CapsReport>,
@@ -163,7 +163,7 @@ impl Rate {
     }
 }
 
-impl Told {
+impl ReplaySummary {
     fn conclude(
         self,
         arguments: &ReplayArguments,

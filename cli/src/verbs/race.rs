@@ -6,7 +6,7 @@ mod explain;
 mod progress;
 
 use crate::arguments::RaceArguments;
-use crate::shipped::Asked;
+use crate::shipped::ResolvedScenario;
 use explain::TraceExplainer;
 use laneway_lab::race::{self, Length, Options, RaceError};
 use laneway_lab::report;
@@ -31,14 +31,14 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
         let name = Path::new(&arguments.scenario).file_stem().unwrap_or_default();
         PathBuf::from("out").join(format!("race-{}", name.to_string_lossy()))
     });
-    let mut asked = Asked::read(&arguments.scenario, &out, &apps::<P>())?;
+    let mut asked = ResolvedScenario::read(&arguments.scenario, &out, &apps::<P>())?;
     let scenario = &mut asked.scenario;
     overrule(scenario, arguments);
     let tables = TablesOf::<P, L>::new();
     scenario.check(&tables).map_err(Failure::input)?;
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     laneway_netns::can_create().map_err(Failure::input)?;
-    asked.lay()?;
+    asked.extract()?;
 
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
@@ -64,7 +64,7 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
         let result = race::run(scenario, &options, |progress| line.show(progress));
         drop(line);
         let result = result.map_err(failure)?;
-        worst = worst.max(tell(&result, &out, json, arguments.verbose)?);
+        worst = worst.max(print_outcome(&result, &out, json, arguments.verbose)?);
     }
     Ok(worst)
 }
@@ -94,7 +94,12 @@ fn failure(error: RaceError) -> Failure {
 }
 
 /// Prints the answer of a race, or its `whole` report; with `--json`, its result, one object after the other.
-fn tell(result: &RaceResult, out: &Path, json: bool, whole: bool) -> Result<Exit, Failure> {
+fn print_outcome(
+    result: &RaceResult,
+    out: &Path,
+    json: bool,
+    whole: bool,
+) -> Result<Exit, Failure> {
     if json {
         let value = serde_json::to_value(result).map_err(Failure::input)?;
         terminal::print_json(&value, false)?;

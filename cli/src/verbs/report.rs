@@ -1,4 +1,5 @@
-//! `laneway report`: what a race wrote, shown again: its own report, or its claims beside those of others.
+//! `laneway report`: a race's report made again from its result file, or one page of the claims or the figures of
+//! several races.
 
 use crate::arguments::ReportArguments;
 use laneway_lab::result::{RaceResult, SCHEMA, is_readable};
@@ -13,9 +14,10 @@ const RESULT: &str = "result.json";
 
 pub(crate) fn run(arguments: &ReportArguments, json: bool) -> Result<Exit, Failure> {
     let results = arguments.races.iter().map(|race| read(race)).collect::<Result<Vec<_>, _>>()?;
-    match arguments.claims {
-        true => claims(&results, json)?,
-        false => {
+    match (arguments.claims, arguments.figures) {
+        (true, _) => claims(&results, json)?,
+        (false, true) => figures(&results, json)?,
+        (false, false) => {
             let races = arguments.races.iter().zip(&results);
             races.into_iter().try_for_each(|(race, result)| again(race, result, json))?;
         }
@@ -60,6 +62,20 @@ fn claims(results: &[RaceResult], json: bool) -> Result<(), Failure> {
         })
     };
     terminal::print_json(&results.iter().map(race).collect(), false)
+}
+
+/// The figure that holds for each question, on one page; with `--json`, an object for each question.
+fn figures(results: &[RaceResult], json: bool) -> Result<(), Failure> {
+    let figures = report::figures(results);
+    if figures.is_empty() {
+        return Err(Failure::input(
+            "none of these races has a goal or a comparison; give results of races that measured something",
+        ));
+    }
+    if !json {
+        return terminal::print(&report::figures_page(results));
+    }
+    terminal::print_json(&serde_json::to_value(figures).map_err(Failure::input)?, false)
 }
 
 /// The result of a race.

@@ -1,7 +1,7 @@
-//! `laneway run`: an app on a lane, until it is told to end.
+//! `laneway run`: an app on a lane, until it is asked to end.
 //!
 //! Everything that can be wrong with the request is found before anything is opened; what each port
-//! asked for and obtained is said when it is.
+//! asked for and obtained is printed when it is.
 
 mod live;
 mod metrics;

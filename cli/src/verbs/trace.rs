@@ -1,7 +1,7 @@
 //! `laneway trace`: what a trace says, how two differ, and traces as other programs read them.
 //!
-//! Reading, analysis and formats are crates of their own; here paths become traces and outputs become files. What must always
-//! hold: an output has its name only when it is complete, and no output replaces the trace it was made from.
+//! Reading, analysis and formats are crates of their own; here paths become traces and outputs become files. What must
+//! always hold: an output has its name only when it is complete, and no output replaces the trace it was made from.
 
 mod analyze;
 mod diff;

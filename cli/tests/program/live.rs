@@ -193,7 +193,7 @@ fn send(world: &Topology, frames: usize) {
     let send = || {
         let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
         for i in 0..frames {
-            // The far end may answer that nobody listens; the frame was sent all the same.
+            // The far end may answer that nothing listens; the frame was sent all the same.
             let _ = socket.send_to(&i.to_be_bytes(), TO);
         }
     };

@@ -1,4 +1,4 @@
-//! Runs the binary and keeps what it said.
+//! Runs the binary and keeps what it printed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The binary under test.
 pub(crate) const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
 
-/// How a run ended and what it said.
+/// How a run ended and what it printed.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -106,7 +106,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A test that failed has said why already.
+        // A test that failed has reported why already.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -57,7 +57,7 @@ fn send(world: &Topology) {
             (0..FLOWS).map(|_| UdpSocket::bind("10.77.0.1:0").unwrap()).collect();
         for i in 0..PACKETS {
             for socket in &sockets {
-                // The far end may answer that nobody listens; the frame was sent all the same.
+                // The far end may answer that nothing listens; the frame was sent all the same.
                 let _ = socket.send_to(&i.to_be_bytes(), TO);
             }
         }

@@ -1,4 +1,4 @@
-//! Interfaces that go and come under a running relay: rules wait, begin and begin again, the network is told of the
+//! Interfaces that go and come under a running relay: rules wait, begin and begin again, the network is notified of the
 //! groups, and the outputs of other interfaces lose nothing.
 
 use crate::{Over, PATIENCE, SOCKETS, STACKS, World, receive, text};
@@ -70,7 +70,7 @@ fn until(world: &World, what: &str, is_so: impl Fn(&Value) -> bool) {
     }
 }
 
-/// Numbered datagrams to the group, until dropped; the last one is told to who asks.
+/// Numbered datagrams to the group, until dropped; the last one is returned to the caller that asks.
 struct Sender<'a> {
     is_over: &'a AtomicBool,
     sent: &'a AtomicU32,

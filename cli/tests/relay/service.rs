@@ -324,7 +324,7 @@ fn who_started_it_is_told_when_it_relays_reads_rules_again_and_ends() {
     supervisor.set_read_timeout(Some(PATIENCE)).unwrap();
     let told = || {
         let mut bytes = [0; 256];
-        let n = supervisor.recv(&mut bytes).expect("it is told");
+        let n = supervisor.recv(&mut bytes).expect("the relay reports its state");
         text(&bytes[..n])
     };
     let rules = world.rules("rules.toml", &many_rules(1, 7001));

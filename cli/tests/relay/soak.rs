@@ -313,7 +313,7 @@ fn watch(seen: &Mutex<Arrived>, marker: &AtomicU64, is_over: &AtomicBool, ready:
     let mut frame = [0; 2048];
     loop {
         let Ok((bytes, _)) = recv(&socket, frame.as_mut_slice(), RecvFlags::empty()) else {
-            // Nothing for a while, or an interface that went down, which is said once.
+            // Nothing for a while, or an interface that went down, which is reported once.
             if is_over.load(Ordering::Relaxed) {
                 return;
             }
@@ -524,7 +524,7 @@ fn soak(spec: &str, seconds: u64, seed: u64) {
     let mut sent = Sent::default();
     let world = &world;
     let (memory_kb, status, account) = thread::scope(|scope| {
-        // Also where something panics, so that nobody waits for ever.
+        // Also where something panics, so that nothing waits for ever.
         let ending = (Over(&is_over), Over(&is_quiet));
         let (seen, marker, over, ready) = (&seen, &marker, &is_over, &is_ready);
         scope.spawn(move || {
@@ -580,7 +580,7 @@ const NOT_SENT: [&str; 7] = [
     "no_route",
 ];
 
-/// Prints what came of it, and fails where something is not accounted for.
+/// Prints its outcome, and fails where something is not accounted for.
 fn judge(
     (world, lane): (&World, &Lane<'_>),
     (sent, seen, done): (&Sent, &Arrived, &Done),
@@ -625,8 +625,8 @@ fn judge(
     }
     let wrong = &seen.wrong[..seen.wrong.len().min(10)];
     assert!(wrong.is_empty(), "twice, or to somebody else: {wrong:?}");
-    // A send through io_uring that meets the error of an earlier datagram is made again behind those that were asked for
-    // with it. Where a far end flaps, a lane of frames offers again what it refused.
+    // A send through io_uring that meets the error of an earlier datagram is made again behind those that were asked
+    // for with it. Where a far end flaps, a lane of frames offers again what it refused.
     let [stays, _] = seen.late;
     assert!(stays == 0 || lane.spec.starts_with("uring"), "{stays} were overtaken");
     assert!(asked > 0 && done.changes > 0, "nothing was shown");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A race of the shipped scenario `name`, less patient with a busy host and with these changes, in
-/// `folder`; what its children leave behind is there as well, to be told from what others do.
+/// `folder`; what its children leave behind is there as well, to be distinguished from what others do.
 pub(crate) fn race(folder: &Path, name: &str, changes: &[(&str, &str)]) -> Command {
     let scenarios = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
     let mut text = fs::read_to_string(format!("{scenarios}/{name}.toml")).expect("it ships");

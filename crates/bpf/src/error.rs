@@ -30,7 +30,7 @@ pub enum BpfError {
         /// What was tried.
         doing: String,
     },
-    /// The kernel's verifier said no.
+    /// The kernel's verifier refused it.
     #[error("the kernel's verifier refused `{object}`; the end of its log:\n{log}")]
     Verifier {
         /// The object.

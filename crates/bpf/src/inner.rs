@@ -1,7 +1,7 @@
 //! Maps of maps: what an object declares of the maps in one, and new maps of that shape.
 //!
 //! Readers go through the outer map for every frame, so a change of many entries is one: the new map is
-//! filled while nobody knows it and put in place of the former. The kernel answers that call when no
+//! filled before any program reads it and put in place of the former. The kernel answers that call when no
 //! program runs that may have found the former map, and frees it when its last reader has gone. A second
 //! table beside the first and a number that says which is in force would do the same for tables of one
 //! size; this way each table is as large as it has to be, there may be any number of them, and no entry

@@ -137,7 +137,7 @@ pub(crate) fn open(
     Ok(object)
 }
 
-/// Loads an opened object; says what libbpf and the verifier said when that fails.
+/// Loads an opened object; reports the lines of libbpf and the verifier when that fails.
 pub(crate) fn load(mut object: OpenObject, name: &str) -> Result<libbpf_rs::Object, BpfError> {
     let mut log = vec![0u8; LOG_BYTES];
     for program in object.progs_mut() {
@@ -163,9 +163,9 @@ pub(crate) fn load(mut object: OpenObject, name: &str) -> Result<libbpf_rs::Obje
 }
 
 /// Which of the usual causes made a load fail.
-fn explain(name: &str, log: &str, said: &str, error: &libbpf_rs::Error) -> BpfError {
+fn explain(name: &str, log: &str, printed: &str, error: &libbpf_rs::Error) -> BpfError {
     let doing = format!("load `{name}`");
-    if said.contains("BTF") && !Path::new("/sys/kernel/btf/vmlinux").exists() {
+    if printed.contains("BTF") && !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return BpfError::NoBtf { doing };
     }
     // The verifier's own answers; with others it did not come to its end, and its log says nothing.
@@ -177,9 +177,9 @@ fn explain(name: &str, log: &str, said: &str, error: &libbpf_rs::Error) -> BpfEr
         return BpfError::Verifier { object: name.to_owned(), log: last_lines(log) };
     }
     match libbpf(doing, error) {
-        BpfError::Os { doing, source } if !said.is_empty() => {
-            let said = format!("{source} ({})", last_lines(said));
-            BpfError::Os { doing, source: io::Error::new(source.kind(), said) }
+        BpfError::Os { doing, source } if !printed.is_empty() => {
+            let why = format!("{source} ({})", last_lines(printed));
+            BpfError::Os { doing, source: io::Error::new(source.kind(), why) }
         }
         other => other,
     }

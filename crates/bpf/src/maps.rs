@@ -349,7 +349,10 @@ impl<'a> Shape<'a> {
 
     /// Reads the value of `key` into what [`buffers`](Self::buffers) made; false if there is none.
     fn read(&self, key: &[u8], value: &mut [u8]) -> Result<bool, i32> {
-        assert!(key.len() == self.key_bytes && value.len() == self.value_bytes, "as long as said");
+        assert!(
+            key.len() == self.key_bytes && value.len() == self.value_bytes,
+            "as long as the map declares"
+        );
         let (fd, room) = (self.fd.as_raw_fd(), value.as_mut_ptr().cast());
         // SAFETY: `key` is a key, `value` has room for the values of all CPUs, as was just checked.
         match unsafe { bpf_map_lookup_elem(fd, key.as_ptr().cast(), room) } {

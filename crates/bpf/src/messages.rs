@@ -23,7 +23,7 @@ pub(crate) fn collect() {
     MESSAGES.with_borrow_mut(Vec::clear);
 }
 
-/// What libbpf said since [`collect`], one message per line.
+/// What libbpf printed since [`collect`], one message per line.
 pub(crate) fn collected() -> String {
     MESSAGES.with_borrow(|messages| messages.join("\n"))
 }

@@ -314,7 +314,7 @@ mod model {
         }
         fn look<R>(&self, at: usize, len: usize, look: impl FnOnce(&[u8]) -> R) -> R {
             self.records[at / SLOT_BYTES].with(|record| {
-                // SAFETY: loom checks that nobody writes while this closure runs.
+                // SAFETY: loom checks that no thread writes while this closure runs.
                 let record = unsafe { &*record };
                 look(&record[..len])
             })
@@ -335,7 +335,7 @@ mod model {
         *position = at + SLOT_BYTES;
         ring.produced.store(*position, Ordering::Release);
         ring.records[slot].with_mut(|record| {
-            // SAFETY: loom checks that nobody reads while this closure runs.
+            // SAFETY: loom checks that no thread reads while this closure runs.
             unsafe { *record = [n; 8] };
         });
         ring.headers[slot].swap(8, Ordering::AcqRel);

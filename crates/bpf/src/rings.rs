@@ -111,7 +111,7 @@ impl Rings {
         if epoll < 0 {
             return Err(BpfError::last_os("create an epoll descriptor"));
         }
-        // SAFETY: just created and owned by nobody else.
+        // SAFETY: just created, and no other owner has it.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         let mut consumers = Vec::with_capacity(maps.len());
         for map in &maps {
@@ -200,8 +200,8 @@ impl Rings {
         self.moderation = moderation;
     }
 
-    /// Blocks until a ring has a finished record, or the event that it [hears](Self::hear), at most for `timeout` (rounded up to
-    /// milliseconds); a signal counts as a timeout. While records flow it blocks for more than one,
+    /// Blocks until a ring has a finished record, or the event that it [hears](Self::hear), at most for `timeout`
+    /// (rounded up to milliseconds); a signal counts as a timeout. While records flow it blocks for more than one,
     /// within the limits of [`Moderation`].
     ///
     /// # Errors
@@ -363,7 +363,7 @@ impl RingMemory for Shared {
         // SAFETY: `at` is at most the length of the first copy, a page into the mapping.
         let record = unsafe { self.producer.start().add(self.page_bytes + at) };
         // SAFETY: `at + len` is at most both copies. The program finished writing these bytes
-        // before it cleared the busy bit that the caller saw cleared, and nobody writes them until
+        // before it cleared the busy bit that the caller saw cleared, and no producer writes them until
         // the position passes them, which happens after `look` returns.
         look(unsafe { slice::from_raw_parts(record.as_ptr(), len) })
     }

@@ -34,7 +34,7 @@ pub struct RunInput<'a> {
     pub repeat: u32,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutput {
     /// The program's return value (an XDP action), of the last run.

@@ -9,7 +9,7 @@ use laneway_core::{ConfigValue, RecordStream};
 use libbpf_rs::Link;
 
 /// An object whose programs are attached to the places that their section names say. Detached
-/// when this is dropped, or when the process ends in whatever way.
+/// when this is dropped, or when the process ends in any way.
 pub struct Tracing {
     /// Declared first: detach, then free the maps.
     links: Vec<Link>,

@@ -84,7 +84,7 @@ impl XdpLink {
         if link < 0 {
             return Err(refused(interface, mode, io::Error::from_raw_os_error(-link)));
         }
-        // SAFETY: the call answered a new descriptor that nobody else owns.
+        // SAFETY: the call answered a new descriptor without another owner.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         let program_id = program::id(program)?;
         // Read back: what counts is not what was asked for.

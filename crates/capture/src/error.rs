@@ -14,7 +14,7 @@ pub enum ReadError {
     Open {
         /// The file asked for.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is no capture that this crate understands; nothing was read.

@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Bytes of the frame.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks for a frame without bytes")]
+    #[expect(clippy::len_without_is_empty, reason = "no caller asks for a frame without bytes")]
     pub fn len(&self) -> usize {
         self.rest.len() + self.header.map_or(0, |header| header.len())
     }

@@ -1,20 +1,20 @@
 //! The capture formats themselves: bytes in, records out, no I/O.
 //!
 //! [`Parser`] is a state machine over byte slices. Its caller holds a window of the file, asks for one [`Step`], and
-//! advances by what the step says or brings more bytes; so the same code reads a file in memory, a pipe and a decompressor.
-//! [`Records`] is that loop for a file that is one slice.
+//! advances by what the step says or brings more bytes; so the same code reads a file in memory, a pipe and a
+//! decompressor. [`Records`] is that loop for a file that is one slice.
 //!
 //! What must always hold:
 //! - every step either advances by at least eight bytes, or asks for more bytes than it was shown, or ends the file;
-//! - a step asks for at most [`BLOCK_BYTES_MAX`] bytes, whatever the file claims;
+//! - a step asks for at most [`BLOCK_BYTES_MAX`] bytes, with any claim of the file;
 //! - `wire_len` is at least the number of captured bytes, which is at most [`FRAME_BYTES_MAX`];
 //! - the only memory that grows is the interface list, up to [`INTERFACES_MAX`].
 //!
 //! Time: records carry nanoseconds since 1970 in 64 bits (to the year 2554). A pcapng time outside that range is set to
 //! the nearest end and counted. Classic pcap seconds are unsigned (to the year 2106), as in libpcap. A fraction of a
-//! second that is too large (1,000,000 us and more) carries into the seconds and is counted: tcpdump 4.99 and tshark 4.0
-//! print the two fields side by side without judging them (`369.1000000`), and seconds plus fraction is the time they show.
-//! A pcapng simple packet block has no time: 0, counted.
+//! second that is too large (1,000,000 us and more) carries into the seconds and is counted: tcpdump 4.99 and tshark
+//! 4.0 print the two fields side by side without judging them (`369.1000000`), and seconds plus fraction is the time
+//! they show. A pcapng simple packet block has no time: 0, counted.
 //!
 //! Bytes: a record longer than its file's stated snaplen keeps them all, as in Wireshark (libpcap cuts it).
 

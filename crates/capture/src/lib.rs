@@ -1,8 +1,8 @@
 //! Capture files, read and written by our own code; the words in which lane `pcap`, app `features`, the lab and
 //! `laneway gen` speak of them.
 //!
-//! For offline extraction (one pass over a file of any size, on one core or many), for recording, and for the lab, which
-//! replays a capture held in memory. Understood: classic pcap (micro- and nanosecond, both byte orders) and
+//! For offline extraction (one pass over a file of any size, on one core or many), for recording, and for the lab,
+//! which replays a capture held in memory. Understood: classic pcap (micro- and nanosecond, both byte orders) and
 //! pcapng (both byte orders, several sections, every timestamp resolution), each plain or inside gzip or zstd.
 //!
 //! ```text

@@ -1,6 +1,6 @@
-//! Reads a capture from a file, a pipe or any `Read`, whatever it is compressed with.
+//! Reads a capture from a file, a pipe or any `Read`, compressed or not.
 //!
-//! Every source (a plain file, gzip, zstd, a pipe, standard input) flows through one buffer. What a file is, is told by
+//! Every source (a plain file, gzip, zstd, a pipe, standard input) flows through one buffer. A file's kind is known by
 //! its first bytes, never by its name.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!
 //! What must always hold: records come in file order; an error comes after all complete records before it, once, and
 //! then the reader has ended; memory stays below [`crate::format::BLOCK_BYTES_MAX`] for the buffer plus the
-//! decompressor's window, whatever the file says, and a buffer for each chunk that somebody holds.
+//! decompressor's window, with any file, and a buffer for each chunk that is held.
 //!
 //! Files are read and not mapped: a mapped file counts as memory of the process as far as it was read, whatever its
 //! size, and one that is shortened meanwhile ends the process with SIGBUS. What it does not do: follow a file that is
@@ -74,8 +74,8 @@ impl Reader {
     /// Opens `path`; `-` is standard input.
     ///
     /// # Errors
-    /// [`ReadError::Open`] when the file cannot be opened, [`ReadError::Io`] when its first bytes cannot be read. Whether
-    /// it is a capture is found out with the first record.
+    /// [`ReadError::Open`] when the file cannot be opened, [`ReadError::Io`] when its first bytes cannot be read.
+    /// Whether it is a capture is found out with the first record.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ReadError> {
         let path = path.as_ref();
         if path == Path::new("-") {

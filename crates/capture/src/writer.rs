@@ -2,7 +2,7 @@
 //!
 //! [`Writer`] encodes to any `Write`. [`Writer::create`] writes to `<name>.partial` and renames on
 //! [`Writer::commit`], so a file under its final name is always complete; dropped without commit, the partial file is
-//! removed. What must always hold: whatever was written can be read back as the same records by this crate, and is
+//! removed. What must always hold: every written record can be read back as the same records by this crate, and is
 //! accepted by libpcap. What it does not do: compress, split by size, or call `fsync`.
 
 use crate::format::{FRAME_BYTES_MAX, INTERFACES_MAX, Record};
@@ -33,7 +33,7 @@ pub enum WriteError {
     File {
         /// The file concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The sink given by the caller failed.

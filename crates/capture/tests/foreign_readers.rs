@@ -1,8 +1,9 @@
 //! Every capture at hand, hostile ones included, compared with foreign readers: each record's time,
-//! lengths and bytes with libpcap (tcpdump rewrites the file in one normal form), times and lengths of files that libpcap
-//! gives up on with tshark, each file's count with capinfos. And what our writer writes, read by libpcap.
+//! lengths and bytes with libpcap (tcpdump rewrites the file in one normal form), times and lengths of files that
+//! libpcap gives up on with tshark, each file's count with capinfos. And what our writer writes, read by libpcap.
 //!
-//! Reads what the tree holds, and what `LANEWAY_CAPTURES` names. Skips with a printed reason where the programs are absent.
+//! Reads what the tree holds, and what `LANEWAY_CAPTURES` names. Skips with a printed reason where the programs are
+//! absent.
 
 use laneway_capture::{Layout, LinkType, ReadError, Reader, Record, Writer};
 use laneway_testkit::{CaptureFile, captures, skip};

@@ -1,6 +1,6 @@
 //! The system calls that a running program makes, as a filter of the kernel's (seccomp).
 //!
-//! A list of what is allowed, by what it is for; whatever is not on it is forbidden, programs to execute and
+//! A list of what is allowed, by what it is for; a call that is not on it is forbidden, programs to execute and
 //! processes to start first of all. `clone` is allowed for threads only. `clone3` has its flags in memory, where no
 //! filter can read them, so it is answered as a kernel answers that does not have it, and the C library takes
 //! `clone`.

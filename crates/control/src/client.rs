@@ -18,7 +18,7 @@ pub const HANDED_MAX: usize = 20_000;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there to be spoken to.
+    /// No app listens there.
     #[error("cannot talk to {}: {why}", path.display())]
     Nobody {
         /// The socket.
@@ -88,7 +88,7 @@ impl Client {
     /// Begins a conversation, in which an answer may take [`ANSWER_WAIT`].
     ///
     /// # Errors
-    /// Nobody listens at `path`, or not to this user.
+    /// No app listens at `path`, or not to this user.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let socket = UnixStream::connect(path).and_then(|socket| {
             socket.set_read_timeout(Some(ANSWER_WAIT))?;
@@ -101,7 +101,7 @@ impl Client {
         Ok(Client { path: path.to_owned(), input, line, heard: 0, is_refused: false })
     }
 
-    /// How long the next line of an answer may take; None: as long as it likes, for one that is told while things
+    /// How long the next line of an answer may take; None: as long as it likes, for one that is sent while things
     /// happen.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Client {
         self.input.get_ref().socket.set_read_timeout(time).map_err(|error| self.lost(&error))
     }
 
-    /// Says a line, whose answer is to be heard before the next is said.
+    /// Sends a line, whose answer is to be read before the next is sent.
     ///
     /// # Errors
     /// It is no line, or the app is gone.
@@ -203,7 +203,9 @@ impl Client {
     fn lost(&self, error: &io::Error) -> ClientError {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock => "it gave no answer for too long".to_owned(),
-            io::ErrorKind::UnexpectedEof => "it said no more".to_owned(),
+            io::ErrorKind::UnexpectedEof => {
+                "it closed the connection before its answer ended".to_owned()
+            }
             _ => error.to_string(),
         };
         let is_over = matches!(

@@ -1,4 +1,4 @@
-//! Lines of a conversation, one at a time, whoever says them and whatever they hold.
+//! Lines of a conversation, one at a time, with any contents.
 //!
 //! What must always hold: never more than a line's worth of memory; the rest of a line that is too long is no line of
 //! its own; one that never ends is given up.

@@ -1,6 +1,6 @@
 //! Bytes of a Unix socket with the descriptors that travel beside them (SCM_RIGHTS).
 //!
-//! What must always hold: a descriptor that arrives is owned from that moment on, and closed when nobody takes it; no
+//! What must always hold: a descriptor that arrives is owned from that moment on, and closed when it is not taken; no
 //! more are kept than may be.
 
 use rustix::net::{

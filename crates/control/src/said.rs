@@ -1,4 +1,4 @@
-//! What is said to a line, and who says it.
+//! The answer to a line, and the app that gives it.
 
 use crate::rights::send;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,10 +16,10 @@ pub trait Answerer: Send + Sync {
     /// Carries a line out and answers it. Any line: of any text, up to [`line_bytes_max`](Self::line_bytes_max).
     fn answer(&self, line: &str) -> Said;
 
-    /// As [`answer`](Self::answer), of a line with descriptors, which are closed when nobody keeps them.
+    /// As [`answer`](Self::answer), of a line with descriptors, which are closed unless the app keeps them.
     fn answer_with(&self, _line: &str, descriptors: Vec<OwnedFd>) -> Said {
         let count = descriptors.len();
-        Said::Wrong(format!("{count} descriptors came with it; say it without\n"))
+        Said::Wrong(format!("{count} descriptors were sent with the line; send it without\n"))
     }
 
     /// Bytes that a line may have.
@@ -31,7 +31,7 @@ pub trait Answerer: Send + Sync {
 /// What goes on until the client leaves or says its next line.
 pub type Tale = Box<dyn FnOnce(&mut Teller<'_>) -> Result<(), Gone> + Send>;
 
-/// What is said to a line.
+/// The answer to a line.
 pub enum Said {
     /// It was carried out: whole lines, none of them empty.
     Done(String),
@@ -39,7 +39,7 @@ pub enum Said {
     Wrong(String),
     /// It was carried out, and these descriptors, [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) at most, go along.
     Handed(String, Vec<OwnedFd>),
-    /// It is being told, by this, until there is no more or the client has heard enough.
+    /// It is sent piece by piece by this, until there is no more or the client leaves.
     Told(Tale),
     /// The conversation is over.
     Quit,
@@ -57,17 +57,17 @@ impl fmt::Debug for Said {
     }
 }
 
-/// The client has left, or has said something else.
+/// The client has left, or has sent its next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client listens no more")]
 pub struct Gone;
 
-/// What a client does while it is told something.
+/// What a client does while an answer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
     /// It listens.
     Listens,
-    /// It has said its next line, or some of it.
+    /// It has sent its next line, or some of it.
     Speaks,
     /// It is gone.
     Left,
@@ -76,7 +76,7 @@ pub enum Reaction {
 /// One client that listens to a [`Said::Told`].
 pub struct Teller<'a> {
     client: &'a UnixStream,
-    /// It had said something else before the answer began.
+    /// It had sent its next line before the answer began.
     is_answered: bool,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Teller<'a> {
         let mut first = [0];
         match recv(self.client, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((1.., _)) => Reaction::Speaks,
-            // What it said before is in the conversation's buffer.
+            // What it sent before is in the conversation's buffer.
             Err(rustix::io::Errno::AGAIN) => Reaction::Speaks,
             Ok(_) | Err(_) => Reaction::Left,
         }

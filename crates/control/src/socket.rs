@@ -1,7 +1,7 @@
 //! The socket's file, and who may speak there.
 //!
 //! ```text
-//!   open ─▶ serve ─▶ clients come and go ─▶ drop: nobody new, answers under way are finished, the file goes
+//!   open ─▶ serve ─▶ clients come and go ─▶ drop: no new client, answers under way are finished, the file goes
 //!                └─▶ listener ─(descriptor)─▶ a successor: adopt ─▶ serve;   here: let_go, the file stays
 //! ```
 
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Clients at a time; further ones are told so.
+/// Clients at a time; further ones are refused.
 pub const CLIENTS_MAX: usize = 8;
 /// A client that takes no answer for so long is left.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
@@ -109,8 +109,8 @@ impl ControlSocket {
         Ok(ControlSocket { listener, path, identity, serving: None, is_let_go: false })
     }
 
-    /// Serves clients from now on, on threads of their own, until the socket is dropped. Whoever served them before
-    /// serves nobody new.
+    /// Serves clients from now on, on threads of their own, until the socket is dropped. A former server
+    /// accepts no new client.
     ///
     /// # Errors
     /// There is no thread or no descriptor left for it.
@@ -145,7 +145,7 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         let there = fs::symlink_metadata(&self.path).map(|file| (file.dev(), file.ino()));
         if !self.is_let_go && there.is_ok_and(|there| there == self.identity) {
-            // Whoever made it unremovable meanwhile has to remove it.
+            // A program that made it unremovable meanwhile has to remove it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -171,7 +171,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket without a listener.
 fn make_room(path: &Path) -> Result<(), String> {
     let file = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !file.file_type().is_socket() {
@@ -264,7 +264,7 @@ fn admit(client: UnixStream, clients: &Arc<Clients>, answerer: &Arc<dyn Answerer
     if client.set_write_timeout(Some(WRITE_WAIT)).is_err() {
         return;
     }
-    // Whoever is refused may be gone already.
+    // A refused client may be gone already.
     if let Err(stranger) = is_known(&client) {
         let _ = refuse(&client, &format!("{stranger}; be the user of this process, or root"));
         return;
@@ -287,7 +287,7 @@ fn admit(client: UnixStream, clients: &Arc<Clients>, answerer: &Arc<dyn Answerer
     let answerer = Arc::clone(answerer);
     let talk = move || {
         let _seat = seat;
-        // A client that is gone has nobody to be told.
+        // A client that is gone needs no answer.
         let _ = converse(&client, &*answerer);
     };
     // Without a thread the connection closes, which the client sees.

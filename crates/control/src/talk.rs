@@ -17,13 +17,13 @@ pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::
         match next_line(&mut input, &mut line, bytes_max)? {
             Next::Line => {}
             Next::Long => {
-                // What came beside it is closed.
+                // Descriptors beside it are closed.
                 let _ = input.get_mut().arrived();
                 let why = "a line is longer than it may be, so nothing was done";
                 refuse(client, &format!("{why}; {bytes_max} are the most bytes"))?;
                 continue;
             }
-            // A client that died in the middle of `rule 12` has not said `rule 1`.
+            // A client that died in the middle of `rule 12` has not sent `rule 1`.
             Next::Unended => {
                 let why = "the line has no end, so nothing was done";
                 return refuse(client, &format!("{why}; end every command with a newline"));

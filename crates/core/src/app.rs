@@ -19,7 +19,7 @@ pub trait App {
     /// worker waited, else in its next turn. The shape's `on_tick` follows: there the app may send.
     fn on_bell(&mut self, _turn: Turn) {}
 
-    /// Nothing more will come: finish what is open (flows, files).
+    /// Nothing more will arrive: finish what is open (flows, files).
     fn on_stop(&mut self, _turn: Turn) {}
 
     /// True when the app wants to end the run (its output is gone, its limit is reached).
@@ -50,12 +50,12 @@ pub enum Fill {
     Done,
 }
 
-/// An application over frames.
+/// An application over frames; the [crate's documentation](crate) has one whole.
 pub trait FrameApp: App {
     /// Looks at what arrived on `port`; edits in place, sets a verdict per frame (default: drop).
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, turn: Turn);
 
-    /// Fills lent frames of `port` and sets their verdicts. Frames left at `Drop` return unsent.
+    /// Fills free frames of `port` and sets their verdicts. Frames left at `Drop` return unsent.
     fn fill(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) -> Fill {
         Fill::Never
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   any thread:  ring ───── the first since the last answer ────▶ event ──▶ the lane's wait ends
-//!   the worker:  answer, once per turn (a relaxed load while nobody rings) ──▶ App::on_bell
+//!   the worker:  answer, once per turn (a relaxed load without a ring) ──▶ App::on_bell
 //! ```
 //!
 //! Rings between two answers are one. What must always hold: an answer that says so comes behind every
@@ -77,11 +77,11 @@ impl Bell {
         let mut count = [0; 8];
         // Before the flag: what is taken here was rung before it, and a ring behind it is written anew.
         let is_there = read(event, &mut count).is_ok();
-        let came = if is_there { u64::from_ne_bytes(count) } else { 0 };
+        let taken = if is_there { u64::from_ne_bytes(count) } else { 0 };
         let before = state.fetch_and(!RUNG, Ordering::AcqRel);
         // A write for each ring: this one's, and those that were late.
         let (owed, rings) = (before / OWED, before & RUNG);
-        let still_owed = (owed + rings).saturating_sub(came);
+        let still_owed = (owed + rings).saturating_sub(taken);
         state.fetch_add((still_owed * OWED).wrapping_sub(owed * OWED), Ordering::Relaxed);
         rings != 0
     }

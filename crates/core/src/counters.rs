@@ -72,7 +72,7 @@ drop_reasons! {
     BadChecksum = 17 "bad_checksum",
     /// Addressed to somebody else.
     NotForUs = 18 "not_for_us",
-    /// Nobody listens on the port, or speaks the protocol, that it is addressed to.
+    /// No listener on the port, or for the protocol, that it is addressed to.
     NoListener = 19 "no_listener",
     /// A fragment: the stack puts none together.
     Fragment = 20 "fragment",
@@ -86,7 +86,7 @@ drop_reasons! {
     TtlExpired = 24 "ttl_expired",
     /// The socket's own queue on the way out was full (EAGAIN).
     TxSocketFull = 25 "tx_socket_full",
-    /// The queue of the interface was full, and the kernel said so (ENOBUFS).
+    /// The queue of the interface was full, and the kernel reported it (ENOBUFS).
     TxInterfaceFull = 26 "tx_interface_full",
 }
 
@@ -108,7 +108,7 @@ pub struct Counters {
     pub tx_frames: u64,
     /// Bytes of those frames.
     pub tx_bytes: u64,
-    /// Sends of lent frames tried again because a queue had been full.
+    /// Sends of a source's frames tried again because a queue had been full.
     #[serde(default)] // missing in older files
     pub tx_retries: u64,
     /// Frames passed to the kernel's stack.
@@ -144,7 +144,7 @@ impl Counters {
         self.drops[reason as usize]
     }
 
-    /// Drops over all reasons that nobody asked for.
+    /// Drops over all reasons that the user did not ask for.
     pub fn lost(&self) -> u64 {
         self.nonzero_drops().filter(|(r, _)| !r.is_asked_for()).map(|(_, n)| n).sum()
     }

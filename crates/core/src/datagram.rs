@@ -78,11 +78,11 @@ pub struct Datagram<'a> {
     /// Bytes per datagram; every datagram but the last has exactly this many. Equal to
     /// `payload.len()` for a single datagram; a lane takes more than that for the same.
     pub segment_bytes: usize,
-    /// Who sent it.
+    /// Its sender.
     pub source: SocketAddr,
-    /// Whom it was addressed to: our address, or a multicast group.
+    /// The address it was sent to: ours, or a multicast group.
     pub destination: SocketAddr,
-    /// The port it came in on.
+    /// The port that received it.
     pub ingress: PortId,
     /// When it was received, in the lane's clock domain.
     pub ts_ns: u64,
@@ -105,6 +105,66 @@ pub trait DatagramOut {
 }
 
 /// An application over datagrams.
+///
+/// The echo service of RFC 862 over UDP, and a lane of the example's own that keeps what is sent:
+///
+/// ```
+/// use laneway_core::{App, Counters, Datagram, DatagramApp, DatagramOut, Payload, PortId, Turn};
+/// use std::net::SocketAddr;
+///
+/// /// Sends every datagram back to its source; a train goes back as a train.
+/// #[derive(Default)]
+/// struct Echo(Counters);
+///
+/// impl App for Echo {
+///     fn counters(&self) -> &Counters {
+///         &self.0
+///     }
+/// }
+///
+/// impl DatagramApp for Echo {
+///     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
+///         for datagram in batch {
+///             out.forward(datagram, datagram.ingress, datagram.source);
+///         }
+///     }
+/// }
+///
+/// #[derive(Default)]
+/// struct Sent(Vec<(SocketAddr, Vec<u8>)>);
+///
+/// impl DatagramOut for Sent {
+///     fn forward(&mut self, datagram: &Datagram<'_>, _egress: PortId, destination: SocketAddr) {
+///         self.0.push((destination, datagram.payload.to_vec()));
+///     }
+///
+///     fn send(
+///         &mut self,
+///         _egress: PortId,
+///         destination: SocketAddr,
+///         bytes_max: usize,
+///         write: impl FnOnce(&mut [u8]) -> usize,
+///     ) {
+///         let mut bytes = vec![0; bytes_max];
+///         let written = write(&mut bytes);
+///         bytes.truncate(written);
+///         self.0.push((destination, bytes));
+///     }
+/// }
+///
+/// let source = SocketAddr::from(([192, 0, 2, 1], 7_007));
+/// let datagram = Datagram {
+///     payload: Payload::own(b"hello"),
+///     segment_bytes: 5,
+///     source,
+///     destination: SocketAddr::from(([192, 0, 2, 9], 7)),
+///     ingress: PortId(0),
+///     ts_ns: 0,
+/// };
+/// let mut sent = Sent::default();
+/// Echo::default().on_datagrams(&[datagram], Turn::default(), &mut sent);
+/// assert_eq!(sent.0, [(source, b"hello".to_vec())]);
+/// ```
 pub trait DatagramApp: App {
     /// Looks at a batch of one port, in order of arrival.
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O);
@@ -122,7 +182,7 @@ pub trait DatagramApp: App {
         false
     }
 
-    /// The lane has put on its way what the app sent in this round, of whatever ports: `turn` is the time behind
+    /// The lane has put on its way what the app sent in this round, by any of its ports: `turn` is the time behind
     /// its last send call (or submission of sends to a ring), not that of a departure from an interface.
     fn on_sent(&mut self, _turn: Turn) {}
 }

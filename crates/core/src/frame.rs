@@ -13,7 +13,7 @@
 //! Bounds against the region are checked here, so a lane cannot break them by mistake.
 //!
 //! A burst's memory is laid out once, its frames are written in one pass, its tails only where there
-//! are any: `examples/contract_cost.rs` of lane `dpdk` measures that.
+//! are any: `lanes/dpdk/examples/contract_cost.rs` of lane `dpdk` measures that.
 //!
 //! A frame of several buffers (AF_XDP multi-buffer) is one span plus *tails*; the span covers the
 //! first bytes, where headers are. A lane that copies its frames needs no promise: see [`FramePool`].
@@ -47,7 +47,7 @@ impl Region {
     pub fn heap(bytes: usize) -> Rc<Region> {
         let mut owner = vec![0u8; bytes].into_boxed_slice();
         let base = NonNull::from(&mut owner[..]).cast();
-        // Kept as a raw pointer: a Box that is moved would assert that nobody else points into it.
+        // Kept as a raw pointer: a Box that is moved would assert that nothing else points into it.
         let owner = HeapOwner(Box::into_raw(owner));
         Rc::new(Region { base, bytes, _owner: Box::new(owner) })
     }
@@ -78,7 +78,7 @@ struct HeapOwner(*mut [u8]);
 
 impl Drop for HeapOwner {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from Box::into_raw in Region::heap and is freed only here.
+        // SAFETY: the pointer is from Box::into_raw in Region::heap and is freed only here.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -113,7 +113,7 @@ impl FrameSpan {
     #[inline]
     fn excess(&self, bytes: usize) -> i64 {
         let (headroom, len_max) = (i64::from(self.headroom), i64::from(self.len_max));
-        // A start or an end beyond i64 is negative itself, whatever the differences say then.
+        // A start or an end beyond i64 is negative itself, with any differences.
         let start = self.start as i64;
         let end = start.wrapping_add(len_max);
         let behind = (bytes as i64).wrapping_sub(end);
@@ -132,7 +132,7 @@ struct TailRange {
     count: u16,
 }
 
-/// A reusable batch of frames lent to an app. Structure of arrays: an app that only sets verdicts
+/// A reusable batch of frames that an app borrows for one call. Structure of arrays: an app that only sets verdicts
 /// touches only verdicts, and a lane that only frees reads only numbers.
 pub struct Burst {
     region: Rc<Region>,
@@ -143,7 +143,7 @@ pub struct Burst {
     /// By frame; as long as the capacity, and [`Verdict::Drop`] where there is no frame: what only some bursts
     /// decide is written for those only.
     verdict: Box<[Verdict]>,
-    /// Nobody has decided anything but [`Verdict::Drop`].
+    /// No verdict but [`Verdict::Drop`] was set.
     is_consumed: bool,
     /// By frame; as long as the capacity, and empty where a frame has no tails.
     tail_range: Box<[TailRange]>,
@@ -207,7 +207,7 @@ impl Burst {
     pub fn frame(&self, i: usize) -> Frame<'_> {
         let span = &self.span[i];
         let ptr = self.region.at(span.start);
-        // SAFETY: extend checked start + len against the region; the lane promised that nobody else
+        // SAFETY: extend checked start + len against the region; the lane promised that nothing else
         // writes the frame; `&self` keeps FrameMut (`&mut self`) away.
         let bytes = unsafe { std::slice::from_raw_parts(ptr, span.len as usize) };
         Frame { bytes, wire_len: span.wire_len, ts_ns: span.ts_ns }
@@ -256,8 +256,8 @@ impl Burst {
 
     /// Sends one more frame by `egress` when the burst is settled: a head of `head_bytes` bytes, to be written
     /// now, and behind it the bytes `part` of frame `i` as it is now. The lane reads the part when it sends, so
-    /// nobody edits it until then; whatever else becomes of frame `i` is its verdict's. Gathered frames leave behind
-    /// those that verdicts send, in their order per port. Nothing is sent, and nothing returned, without
+    /// it is not edited until then; the verdict of frame `i` decides about that frame as ever. Gathered frames leave
+    /// behind those that verdicts send, in their order per port. Nothing is sent, and nothing returned, without
     /// [`gather_space`](Self::gather_space) or with a head beyond [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
     ///
     /// # Panics
@@ -301,7 +301,7 @@ impl Burst {
             room <= gathered.start && gathered.start + bytes <= span.start + span.len_max as usize,
             "a part of another burst"
         );
-        // SAFETY: it lies in the room of a frame of this burst, as just checked, and so in the region; nobody
+        // SAFETY: it lies in the room of a frame of this burst, as just checked, and so in the region; nothing
         // else writes that room until the frame is settled; `&self` keeps FrameMut (`&mut self`) away.
         unsafe { std::slice::from_raw_parts(self.region.at(gathered.start), bytes) }
     }
@@ -329,7 +329,7 @@ impl Burst {
     /// If there are more than [`Burst::space`], or one lies outside the region. None is added then.
     ///
     /// # Safety
-    /// Until the lane settles a frame, nobody else - no other frame, no kernel ring, no other thread -
+    /// Until the lane settles a frame, nothing else (no other frame, no kernel ring, no other thread)
     /// may read or write its room, from `headroom` bytes in front of `start` to `len_max` behind it.
     #[inline]
     pub unsafe fn extend(&mut self, frames: impl IntoIterator<Item = (u32, FrameSpan)>) {

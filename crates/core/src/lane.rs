@@ -79,7 +79,7 @@ pub trait Lane {
         None
     }
 
-    /// True when nothing will ever come again (end of a file, simulated peers done).
+    /// True when nothing will ever arrive again (end of a file, simulated peers done).
     fn exhausted(&self) -> bool {
         false
     }
@@ -100,14 +100,14 @@ pub trait FrameLane: Lane {
     /// Lends up to `frames` free buffers of `port` to be filled: frames of length 0, with
     /// [`HEADROOM_BYTES_MIN`](crate::HEADROOM_BYTES_MIN) in front. What the app leaves at
     /// [`Verdict::Drop`](crate::Verdict::Drop) returns unsent. Fewer, or none, when buffers are short,
-    /// and none while lent frames wait for room in a transmit queue (see [`settle`](Self::settle)).
+    /// and none while a source's frames wait for room in a transmit queue (see [`settle`](Self::settle)).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError>;
 
     /// Acts on the verdicts of the burst that `port` gave last. Afterwards every frame is free or sent,
     /// and transmissions are on their way to the kernel. Not needed after an empty burst: what a lane
     /// does without frames (take back sent ones, retry a full queue), [`receive`](Self::receive) does.
     ///
-    /// A lane may keep *lent* frames that a full queue refused and offer them again, in order, at each
+    /// A lane may keep frames that it lends and that a full queue refused and offer them again, in order, at each
     /// later call (counted as `tx_retries`): a source then waits for the queue, while a frame that was
     /// received is dropped and counted, so that a lane that forwards never stands still. If the queue
     /// takes nothing for a second, they are counted as refused.
@@ -120,8 +120,8 @@ pub trait FrameLane: Lane {
         0
     }
 
-    /// Goes on without `port`, of which [`LaneError::Gone`] was told: nothing comes in by it any more, what is sent by
-    /// it is counted as refused, no wait ends for it, and it is told of no more. A lane that leaves this out tells it
-    /// again and again.
+    /// Goes on without `port`, whose [`LaneError::Gone`] was returned: it receives nothing more, what is sent by
+    /// it is counted as refused, no wait ends for it, and the error is not returned again. A lane that leaves this
+    /// out returns it again and again.
     fn give_up(&mut self, _port: PortId) {}
 }

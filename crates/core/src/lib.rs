@@ -7,7 +7,7 @@
 //! ```text
 //!            receive / lend                 on_burst / fill
 //!   lane  ───────────────────▶  Burst  ───────────────────▶  app
-//!    ▲    owns the memory       (lent)    reads, edits,        │
+//!    ▲    owns the memory     (borrowed)  reads, edits,        │
 //!    └──────────────── settle ◀────────── sets verdicts ───────┘
 //! ```
 //!

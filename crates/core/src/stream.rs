@@ -64,12 +64,70 @@ pub trait StreamOut {
 /// An application over byte streams.
 ///
 /// Replies leave after [`StreamApp::on_turn_end`] returns: one log write serves a turn's commands.
+///
+/// A server that answers every whole line with its length, and a lane of the example's own with a
+/// send queue without a bound:
+///
+/// ```
+/// use laneway_core::{App, Close, ConnId, Counters, Opened, StreamApp, StreamOut};
+///
+/// #[derive(Default)]
+/// struct Lengths(Counters);
+///
+/// impl App for Lengths {
+///     fn counters(&self) -> &Counters {
+///         &self.0
+///     }
+/// }
+///
+/// impl StreamApp for Lengths {
+///     fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
+///
+///     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
+///         let mut taken = 0;
+///         while let Some(end) = bytes[taken..].iter().position(|&byte| byte == b'\n') {
+///             let reply = format!("{end}\n");
+///             if out.send(conn, reply.as_bytes()) < reply.len() {
+///                 out.abort(conn); // the peer does not read its replies
+///             }
+///             taken += end + 1;
+///         }
+///         taken // a line that is not whole yet stays with the lane and is shown again, with more
+///     }
+///
+///     fn on_close(&mut self, _conn: ConnId, _why: Close) {}
+/// }
+///
+/// #[derive(Default)]
+/// struct Queue(Vec<u8>);
+///
+/// impl StreamOut for Queue {
+///     fn send(&mut self, _conn: ConnId, bytes: &[u8]) -> usize {
+///         self.0.extend_from_slice(bytes);
+///         bytes.len()
+///     }
+///
+///     fn queued(&self, _conn: ConnId) -> usize {
+///         self.0.len()
+///     }
+///
+///     fn close(&mut self, _conn: ConnId) {}
+///     fn abort(&mut self, _conn: ConnId) {}
+///     fn pause(&mut self, _conn: ConnId) {}
+///     fn resume(&mut self, _conn: ConnId) {}
+/// }
+///
+/// let (mut app, mut queue, conn) = (Lengths::default(), Queue::default(), ConnId(1));
+/// assert_eq!(app.on_bytes(conn, b"hel", &mut queue), 0);
+/// assert_eq!(app.on_bytes(conn, b"hello\nab\nc", &mut queue), 9);
+/// assert_eq!(queue.0, b"5\n2\n");
+/// ```
 pub trait StreamApp: App {
     /// A connection was accepted. The app may answer, close or abort it.
     fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O);
 
     /// All bytes of `conn` that were not consumed before, new ones at the end. Returns how many are
-    /// consumed now; the lane keeps the rest, up to a bound. It shows them again when more has come, or
+    /// consumed now; the lane keeps the rest, up to a bound. It shows them again when more has arrived, or
     /// behind [`on_room`](Self::on_room) if a send on `conn` took less than given.
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize;
 
@@ -115,7 +173,7 @@ pub trait StreamApp: App {
 ///
 /// Counters: bytes are stream bytes; frames are the reads and writes that moved some.
 pub trait StreamLane: Lane {
-    /// One turn: accepts who came, shows every connection's new bytes to the app, ends the app's turn,
+    /// One turn: accepts new connections, shows every connection's new bytes to the app, ends the app's turn,
     /// then puts the replies on their way. Returns how many connections were served; one that fails is
     /// closed. What the app is called for behind the end of a turn belongs to the next, which comes at once.
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError>;

@@ -45,7 +45,7 @@ pub enum Verdict {
     Drop,
     /// Give it to the kernel's stack. Lanes that see a copy do nothing: the kernel has the original.
     Pass,
-    /// Send it out of the port it came from (or, for a lent burst, of the port it was lent on).
+    /// Send it out of the port that received it (for a burst to be filled, of the port that lends it).
     Tx,
     /// Send it out of another port of the same lane.
     TxTo(PortId),

@@ -101,7 +101,7 @@ pub fn fix(
             if now == change.left { Ok(()) } else { Err(differs()) }
         });
         if let Err(error) = written {
-            // Whatever could be written a moment ago can be again.
+            // A setting that could be written a moment ago can be again.
             for back in &changes[..=i] {
                 let _ = sysctls.write(back.setting, back.before);
             }

@@ -7,7 +7,7 @@
 //!                                             Undo: settings, where they are what was left
 //! ```
 //!
-//! Everything is a queue that must hold what comes while nobody takes: rate x stall datagrams, and for a socket's
+//! Everything is a queue that must hold what arrives during a stall: rate x stall datagrams, and for a socket's
 //! buffer that times what the kernel charges for one ([`truesize`]). Which findings an app needs is a column of its
 //! row; this crate knows no app.
 //!

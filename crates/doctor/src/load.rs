@@ -17,7 +17,7 @@ const HEADERS_BYTES: u64 = 16 + 20 + 8 + 15;
 const HEAD_BYTES_MIN: u64 = 576;
 const CACHE_LINE: u64 = 64;
 
-/// What comes in, what it becomes, and how long nobody takes it.
+/// What arrives, what it becomes, and how long the app stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Datagrams per second that come in.
@@ -108,8 +108,8 @@ pub fn carried_per_s(depth: u64, latency_ns: u64) -> u64 {
     u64::try_from(per_s).unwrap_or(u64::MAX)
 }
 
-/// Bytes that the kernel charges a socket for a datagram of so many (`skb->truesize`): not what it carries, but what was
-/// allocated. Data, headers and `struct skb_shared_info` in one head, which is the smallest there is or a power of
+/// Bytes that the kernel charges a socket for a datagram of so many (`skb->truesize`): not what it carries, but what
+/// was allocated. Data, headers and `struct skb_shared_info` in one head, which is the smallest there is or a power of
 /// two, and `struct sk_buff`.
 ///
 /// So it is where the sending socket allocates one linear head, as UDP does; a driver that receives into pages charges

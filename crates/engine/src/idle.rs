@@ -9,8 +9,8 @@ use laneway_spec::IdlePolicy;
 use std::time::Duration;
 
 /// What waking up may cost: the timer's slack (50 us by default), the scheduler, and a CPU that slept. A
-/// worker with frames to send at a time wakes this much earlier and spins for the rest, whatever its
-/// idle policy, which says how it waits for what comes. Without it a schedule of a frame every 10 us
+/// worker with frames to send at a time wakes this much earlier and spins for the rest, with any
+/// idle policy, which says how it waits for arrivals. Without it a schedule of a frame every 10 us
 /// leaves as trains of nine.
 pub const WAKE_NS: u64 = 100_000;
 

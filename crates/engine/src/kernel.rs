@@ -49,7 +49,7 @@ impl<L: KernelLane, A: KernelApp> Shape<L, A> for Kernel {
         let records = receive(lane, app, pace.clock)?;
         if records > 0 {
             pace.read();
-            // The app's share is inside: it sees records one by one, too short to be told apart.
+            // The app's share is inside: it sees records one by one, too short to be timed apart.
             probe.received(PortId(0), 0, records, began);
         } else {
             probe.received_nothing(PortId(0), began);

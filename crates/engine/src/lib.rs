@@ -5,7 +5,7 @@
 //! two app shapes; [`run_kernel`] feeds a [`KernelApp`](laneway_core::KernelApp) with what its
 //! kernel half emits; [`run_split`] serves streams and datagrams of one app, behind its kernel half
 //! if it has one. Each is compiled once per lane and app, runs to completion on the calling
-//! thread, and gives a [`RunReport`] whatever ends it. A [`Stop`] ends a run from outside, a [`Watch`] looks at it
+//! thread, and gives a [`RunReport`] at every end. A [`Stop`] ends a run from outside, a [`Watch`] looks at it
 //! meanwhile, a [`TraceSlot`] may hold a recorder for it; all come in a [`Control`]. [`Workers`] runs several of them
 //! at once, one thread and one CPU each.
 //!

@@ -1,11 +1,11 @@
-//! What the loops tell a tracer, if there is one.
+//! What the loops record for a tracer, if there is one.
 //!
-//! Each method is one predictable branch when nobody traces. When somebody does, an edge between two things is
+//! Each method is one predictable branch without a tracer. With one, an edge between two things is
 //! read once: what a method gives back is where the next thing begins. Receive calls that found nothing are
 //! counted, not written, and so is what a loop does around them.
 //!
-//! What it does not tell: how many frames of a burst a lane sent, and which were lost. `settle` does not say; the
-//! counters of lane and app do, so they are read at each tick (of a traced run only) and the difference is told.
+//! What it does not record: how many frames of a burst a lane sent, and which were lost. `settle` does not say; the
+//! counters of lane and app do, so they are read at each tick (of a traced run only) and the difference is recorded.
 
 use crate::{Control, run::ports};
 use laneway_core::{App, Counters, DropReason, Lane, PortId};
@@ -20,7 +20,7 @@ pub(crate) struct Tracing {
     recorder: Recorder,
     /// By port, at the last tick.
     transmits: BTreeMap<PortId, Transmits>,
-    /// Packets lost by port and reason, as far as they are told.
+    /// Packets lost by port and reason, as far as they are recorded.
     drops: BTreeMap<(u8, DropReason), u64>,
 }
 
@@ -105,7 +105,7 @@ impl Probe {
     #[inline]
     pub(crate) fn count(&mut self, lane: &mut impl Lane, app: &impl App) {
         let Some(Tracing { recorder, transmits, drops }) = &mut self.0 else { return };
-        let mut told = |recorder: &mut Recorder, port: u8, counters: &Counters| {
+        let mut record = |recorder: &mut Recorder, port: u8, counters: &Counters| {
             let lost = counters.nonzero_drops().filter(|(reason, _)| !reason.is_asked_for());
             for (reason, packets) in lost {
                 let before = drops.insert((port, reason), packets).unwrap_or(0);
@@ -115,10 +115,10 @@ impl Probe {
                 }
             }
         };
-        told(recorder, NO_PORT, app.counters());
+        record(recorder, NO_PORT, app.counters());
         for port in ports(lane) {
             let counters = lane.counters(port);
-            told(recorder, number(port), &counters);
+            record(recorder, number(port), &counters);
             let before = transmits.entry(port).or_default();
             let now = Transmits::of(&counters);
             let mut sent = now.sent.saturating_sub(before.sent);

@@ -41,7 +41,7 @@ pub(crate) trait Shape<L: Lane, A: App> {
         Ok(())
     }
 
-    /// What must be done whatever ended the run, after [`end`](Self::end).
+    /// What must be done at every end of a run, after [`end`](Self::end).
     fn close(&mut self, _lane: &mut L, _app: &mut A, _turn: Turn) {}
 }
 

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What must always hold: replies of streams leave behind [`StreamApp::on_maps`], so what the half answers is never
-//! older than what a reply said; where the maps cannot be made to agree, the half is detached first. The streams'
+//! older than what a reply states; where the maps cannot be made to agree, the half is detached first. The streams'
 //! turn ends before the datagrams' begins. At the end the half goes first.
 
 use crate::{

@@ -1,6 +1,6 @@
 //! The way to look at a running worker from outside: ask, and at its next tick it publishes a report.
 //!
-//! Nothing is shared while nobody asks, so a worker that is not watched pays one relaxed load per
+//! Nothing is shared between requests, so a worker that is not watched pays one relaxed load per
 //! tick. The report is a copy; the worker goes on.
 
 use crate::RunReport;
@@ -39,7 +39,7 @@ impl Default for Shared {
 }
 
 impl Watch {
-    /// Nobody looks yet.
+    /// No request yet.
     pub fn new() -> Watch {
         Watch::default()
     }
@@ -68,7 +68,7 @@ impl Watch {
         published.take()
     }
 
-    /// The worker's side, before it ticks its app: whoever asked before this sees what the app does
+    /// The worker's side, before it ticks its app: a request made before this sees what the app does
     /// in the tick.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
@@ -90,7 +90,7 @@ impl Watch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<RunReport>> {
-        // A report is whole or absent, whoever panicked.
+        // A report is whole or absent, even behind a panic.
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! Several workers: one thread, one CPU, one lane and one app each, ended together.
 //!
 //! The caller's closure does in each thread what it would do for a single worker: open the lane,
-//! make the app, run. So lane and app never cross a thread, and state is sharded by whatever spreads
+//! make the app, run. So lane and app never cross a thread, and state is sharded by what spreads
 //! frames over the lanes (fan-out, queues). What the workers share is what the closure borrows, the
 //! flag that ends them, and the gate in front of the first frame; nothing is shared per frame.
 //!
@@ -31,7 +31,7 @@ pub const WORKERS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WorkerId(pub usize);
 
-/// What a worker's closure is told.
+/// What a worker's closure is given.
 #[derive(Debug)]
 pub struct Worker<'a> {
     /// Which worker it is.
@@ -360,8 +360,8 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Opens when every worker has come to it (or has ended), unless it was closed before; once open it
-/// stays so: whoever wakes late must not take a failure after the beginning for one before it.
+/// Opens when every worker has reached it (or has ended), unless it was closed before; once open it
+/// stays so: a thread that wakes late must not take a failure after the beginning for one before it.
 #[derive(Debug)]
 struct Gate {
     state: Mutex<GateState>,
@@ -412,6 +412,6 @@ impl Gate {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing between the changes can panic: whoever panicked left it whole.
+    // Nothing between the changes can panic: a panic leaves it whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -225,7 +225,7 @@ struct Probe {
     ticks_ns: Vec<u64>,
     closes: usize,
     stops: usize,
-    /// How many connections were closed when it was told to stop.
+    /// How many connections were closed when it was asked to stop.
     closes_at_stop: usize,
     limit: Option<u64>,
     /// It wants to know when a round is sent, and how often it was called; when it was shown something last.

@@ -28,7 +28,7 @@ pub const BEHIND_NS: u64 = 2 * AHEAD_NS;
 /// How the stamps were ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disorder {
-    /// Stamps before one that came earlier, by at most [`BEHIND_NS`]: in order.
+    /// Stamps before that of an earlier frame, by at most [`BEHIND_NS`]: in order.
     pub late: u64,
     /// Stamps further from the clock that the next one did not confirm.
     pub strays: u64,

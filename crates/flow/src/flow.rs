@@ -698,7 +698,7 @@ impl Flow {
             || self.side[0].state & self.side[1].state & side_state::FIN != 0
     }
 
-    /// Whether the flow had ended before `record` came (which then starts another one), and why.
+    /// Whether the flow had ended before `record` (which then starts another one), and why.
     /// Without a record: has it ended by `now_ns`?
     ///
     /// `now_ns` is the record's flow time, or without a record the clock's floor, before which no
@@ -826,7 +826,7 @@ impl Flow {
 
     /// Adds another part of the same flow, seen by another CPU; neither part is closed.
     ///
-    /// Exact whatever the split: frames, bytes, squares of lengths, TCP flags, length histogram,
+    /// Exact with any split: frames, bytes, squares of lengths, TCP flags, length histogram,
     /// minima and maxima, first and last time, last TTL and window.
     /// Not exact, because the order of frames across parts is lost: times between frames (those of
     /// each part stand), subflows, active and idle stretches, handshake times; and when both parts

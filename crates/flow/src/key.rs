@@ -3,11 +3,11 @@
 //! The hash mixes the key's five words with five secret words by folded multiplication (the 128-bit
 //! product's halves xored).
 //!
-//! Whoever can choose addresses could flood a table whose hash they can compute: keys that all hash
+//! A sender that chooses addresses could flood a table whose hash they can compute: keys that all hash
 //! alike make each look-up as long as the table is full. So a table's secret words come from a seed
 //! that is drawn per process, and each factor of each product holds a secret word of its own: with
 //! a known constant there, an address equal to it would make the product zero and swallow the other
-//! factor, whatever the seed. This is no cryptographic function (SipHash would cost about as much
+//! factor, with any seed. This is no cryptographic function (SipHash would cost about as much
 //! as everything else that is done for a frame); someone who can measure single look-ups may learn
 //! the words. What then remains is the table's bound: memory never grows, look-ups become slow.
 //!

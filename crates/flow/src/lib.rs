@@ -1,11 +1,11 @@
-//! Records -> flows: what a frame said, which flow it belongs to, and what that flow adds up to.
+//! Records -> flows: what a frame states, which flow it belongs to, and what that flow adds up to.
 //!
 //! This is the independent Rust implementation of `apps/features/bpf/{record,flow,filter}.h`, which
 //! the kernel half and the tests' referee compile. Both must agree on every integer; the tests of
 //! this crate compile the C and compare bytes.
 //!
 //! ```text
-//!   Record ──▶ FlowKey (+ which end sent it) ──▶ FlowTable ──▶ EndedFlow, lent to the sink
+//!   Record ──▶ FlowKey (+ which end sent it) ──▶ FlowTable ──▶ EndedFlow, borrowed by the sink
 //!      │                                            │
 //!      └──▶ RecordMatch (capture filter)            └── PacketClock: stamps to flow time
 //! ```

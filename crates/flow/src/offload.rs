@@ -63,7 +63,7 @@ pub struct HeaderMatch {
 }
 
 impl HeaderMatch {
-    /// The header with whatever it holds.
+    /// The header with any contents.
     pub fn any(header: Header) -> HeaderMatch {
         let zeros = [0; HEADER_BYTES_MAX];
         HeaderMatch { header, spec: zeros, last: zeros, mask: zeros }

@@ -257,7 +257,7 @@ pub struct Record {
     pub icmp_code: u8,
     /// Window scale option of a SYN.
     pub tcp_wscale: u8,
-    /// How far parsing came.
+    /// How far parsing got.
     pub status: Status,
     /// Which fields mean something.
     pub has: Has,

@@ -62,7 +62,7 @@ pub struct TableOptions {
     pub ppi_packets: usize,
 }
 
-/// A seed that nobody outside this process knows, from the operating system's random source by way
+/// A seed that no other process knows, from the operating system's random source by way
 /// of the standard library. For the callers of [`FlowTable::new`]; a table itself draws nothing.
 pub fn random_seed() -> u64 {
     RandomState::new().hash_one(0u8)
@@ -108,7 +108,7 @@ pub struct PpiPacket {
     pub direction: Direction,
 }
 
-/// A flow that has ended, lent to the sink for one call.
+/// A flow that has ended, borrowed by the sink for one call.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedFlow<'a> {
     /// Whose flow.
@@ -136,7 +136,7 @@ impl TableCounters {
         self.ended[reason as usize]
     }
 
-    /// Records that belong to no flow, by how far parsing came.
+    /// Records that belong to no flow, by how far parsing got.
     pub fn unflowed(&self, status: Status) -> u64 {
         self.unflowed[status as usize]
     }
@@ -479,7 +479,7 @@ impl FlowTable {
         &self.counters
     }
 
-    /// The memory reserved at the start, in bytes: the bound that holds whatever is offered.
+    /// The memory reserved at the start, in bytes: the bound that holds with any traffic.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = self.slots.capacity() * size_of::<Slot>()
             + self.links.capacity() * size_of::<Link>()

@@ -40,7 +40,7 @@ fn reversed(mut r: Record) -> Record {
     r
 }
 
-/// A table and what came out of it: flow number and reason.
+/// A table and the result of it: flow number and reason.
 struct Run {
     table: FlowTable,
     out: Vec<(u32, EndReason)>,

@@ -1,7 +1,8 @@
 //! What the journal asks of a file system: the files of one folder, by name.
 //!
-//! Two implementations: [`Folder`] is the real one. [`faults::Disk`](crate::faults::Disk) is simulated: it loses what was
-//! not synced, cuts the power and fails when a test says so. A call does one operation, so that a test can fail any.
+//! Two implementations: [`Folder`] is the real one. [`faults::Disk`](crate::faults::Disk) is simulated: it loses what
+//! was not synced, cuts the power and fails when a test says so. A call does one operation, so that a test can fail
+//! any.
 
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fsync, openat, renameat,

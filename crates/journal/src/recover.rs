@@ -8,9 +8,9 @@
 //!
 //! What must always hold: nothing is handed to the caller but what was written, in its order and without a gap;
 //! nothing that is known to have been durable is missing without a refusal. Only the last segment may have a torn end,
-//! because a file is synced before the next is begun. A mark behind the bad place makes it damage instead: one that says
-//! that the missing record was durable, or any mark of the same start of the machine, whose memory loses nothing of
-//! what a process wrote. A batch that was not synced has no mark behind it, so a byte that changes there is a torn
+//! because a file is synced before the next is begun. A mark behind the bad place makes it damage instead: one that
+//! says that the missing record was durable, or any mark of the same start of the machine, whose memory loses nothing
+//! of what a process wrote. A batch that was not synced has no mark behind it, so a byte that changes there is a torn
 //! end, too.
 //!
 //! The last segment of a journal that was not closed is written again, in place, and synced: where a sync had failed,

@@ -7,7 +7,7 @@ use laneway_core::{
 use laneway_flow::Offload;
 use std::net::{IpAddr, SocketAddr};
 
-/// What is true of an app whatever its configuration is.
+/// Facts of an app that hold in every configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct AppFacts {
     /// Its name on the command line and in results.
@@ -41,7 +41,7 @@ pub struct Own {
     pub mtu_bytes: Option<usize>,
 }
 
-/// What a run asks of whatever lane it is given.
+/// What a run asks of its lane.
 #[derive(Clone, Debug, Default)]
 pub struct Asks {
     /// Of a datagram or stream app.
@@ -110,7 +110,7 @@ pub trait KernelOffer {
 ///
 /// The types of shapes that it does not have are [`crate::NoApp`].
 pub trait AppKind {
-    /// What is true of it whatever its configuration is.
+    /// Facts that hold in every configuration.
     const FACTS: AppFacts;
 
     /// A run: its configuration, checked, and what its workers share. Nothing of it is looked at per frame.

@@ -30,7 +30,7 @@ pub struct On<'a> {
 
 /// A run that is about to begin, for an app that opens something of its own.
 pub struct Session<'a> {
-    /// Standard error carries JSON, so nothing is said to a person.
+    /// Standard error carries JSON, so no sentences are printed.
     pub json: bool,
     /// CPUs that workers are kept on; none where the one worker is kept on no CPU in particular.
     pub worker_cpus: &'a [usize],
@@ -197,7 +197,7 @@ pub struct WorkerHeadings {
 pub struct AppVerb {
     /// Its name.
     pub name: &'static str,
-    /// What may be said to it; of this name, with an example that begins with the program's name.
+    /// Its arguments; of this name, with an example that begins with the program's name.
     pub command: fn() -> Command,
     /// Does it; `json` asks for JSON instead of sentences.
     pub run: fn(&ArgMatches, json: bool) -> Result<Exit, Failure>,
@@ -318,7 +318,7 @@ where
         account.judge()
     }
 
-    /// The app as an arm of a race: the same, with a witness told of what it is handed or delivers. By itself
+    /// The app as an arm of a race: the same, with a witness of what it is handed or delivers. By itself
     /// [`Watched`](crate::Watched).
     type Arm<'a, W: Witness + 'a>: AppKind<Report = Self::Report>
     where
@@ -330,8 +330,8 @@ where
         witness: W,
     ) -> <Self::Arm<'a, W> as AppKind>::Run;
 
-    /// The arguments by which an arm is told where it is, such as `--address 192.0.2.9`: what a user would say of
-    /// the same interfaces.
+    /// The arguments that say where an arm is, such as `--address 192.0.2.9`: those of a user with the same
+    /// interfaces.
     fn place(_place: &ArmPlace<'_>) -> Vec<String> {
         Vec::new()
     }

@@ -132,12 +132,12 @@ pub enum Ports {
     Simulated,
 }
 
-/// What is at the other end of a lane's ports, for whoever lays wires to them.
+/// What is at the other end of a lane's ports, for the program that lays wires to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wiring {
     /// Interfaces that are there before the lane, each with a cable.
     Cables,
-    /// TAP devices that the lane makes itself, under the names it is given: what they send is read by whoever has
+    /// TAP devices that the lane makes itself, under the names it is given: what they send is read by the holder of
     /// their descriptor.
     Taps,
     /// Shared memory with another process, which opens a lane of this spec at the other ends.
@@ -166,13 +166,15 @@ impl Keeps {
     pub const NOTHING: Keeps = Keeps::Only { capabilities: &[], calls: &[] };
 }
 
-/// What is true of a lane whatever its knobs are.
+/// Facts of a lane that hold with every knob.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneFacts {
     /// Its name in specs and results.
     pub name: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
+    /// Its README, whose tables of knobs are the reference's; empty where there is none.
+    pub readme: &'static str,
     /// What its time stamps count from.
     pub clock: ClockDomain,
     /// The shapes that it carries by itself.
@@ -181,9 +183,9 @@ pub struct LaneFacts {
     pub takes_stack: bool,
     /// What its ports are.
     pub ports: Ports,
-    /// Whether it tells of a frame only when the frame was sent, so that the last ones of a run are on their way.
+    /// Whether it reports a frame only when the frame was sent, so that the last ones of a run are on their way.
     pub confirms_late: bool,
-    /// Whether it is told of each frame that the queue behind its port refused, so that its own counters have it,
+    /// Whether it learns of each frame that the queue behind its port refused, so that its own counters have it,
     /// too.
     pub told_of_refusals: bool,
     /// What it costs to give a received frame back to the kernel, where dropping it costs nothing: words that end a
@@ -211,7 +213,7 @@ impl LaneFacts {
         self.carries.has(Shape::Datagrams)
     }
 
-    /// True when the kernel's own sockets are all there is: whatever is received has an address of this machine.
+    /// True when the kernel's own sockets are all there is: every frame received has an address of this machine.
     pub fn is_sockets_alone(&self) -> bool {
         self.is_the_kernels() && !self.carries.has(Shape::Frames)
     }

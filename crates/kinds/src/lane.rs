@@ -54,7 +54,7 @@ const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
 /// What a lane does not have stays as it is here: the types of [`crate::NoLane`], and functions
 /// that refuse. [`LaneFacts::carries`] says what it has; a caller asks that before it opens.
 pub trait LaneKind: 'static {
-    /// What is true of it whatever its knobs are.
+    /// Facts that hold with every knob.
     const FACTS: LaneFacts;
 
     /// Its ports for frames, of one worker.
@@ -68,7 +68,7 @@ pub trait LaneKind: 'static {
     /// What all workers of a run have in common.
     type Shared: Sync;
 
-    /// Opens what the workers have in common: whatever spreads work over them. Checks the spec as far as that can
+    /// Opens what the workers have in common: what spreads work over them. Checks the spec as far as that can
     /// be done without a worker's part.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ pub trait LaneKind: 'static {
     }
 
     /// Who makes the kernel a member of groups on the interfaces of a worker's frames, or of a kernel half. Where the
-    /// kernel does not see them there is nobody, and a stack in user space tells the network itself.
+    /// kernel does not see them there is none, and a stack in user space reports memberships itself.
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
         None
     }
@@ -301,6 +301,7 @@ mod tests {
         const FACTS: LaneFacts = LaneFacts {
             name: "sockets",
             about: "for tests",
+            readme: "",
             clock: ClockDomain::Monotonic,
             carries: Shapes::DATAGRAMS,
             takes_stack: false,

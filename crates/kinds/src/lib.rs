@@ -13,7 +13,7 @@
 //! worker, on that worker's thread. One worker is the same as several.
 //!
 //! What must always hold: a lane or an app is named in its own folder and in one row of a table, nowhere else.
-//! Whatever another crate must know of it is a column: a fact ([`LaneFacts`], [`AppFacts`]) or a function of its kind.
+//! All that another crate must know of it is a column: a fact ([`LaneFacts`], [`AppFacts`]) or a function of its kind.
 //! What this crate does not do: it opens nothing, runs nothing and knows neither a lane nor an app.
 #![forbid(unsafe_code)]
 

@@ -39,8 +39,8 @@ impl Own {
                  with an address",
             ));
         }
-        // Whoever asks who has them is on this link, and answers go back to where their question came
-        // from: no prefix need be known, and no router.
+        // Every question for them is from this link, and answers go back to the source of their question:
+        // no prefix need be known, and no router.
         let addresses: Vec<(IpAddr, u8)> = addresses.iter().map(|&ip| (ip, 0)).collect();
         interfaces
             .iter()

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// Things by port.
 #[derive(Debug)]
 pub struct Places<T> {
-    places: Vec<Place<T>>,
+    places: Vec<NumberedPort<T>>,
     /// Empty ones, the longest empty first.
     free: VecDeque<u32>,
     /// The ports that are there.
@@ -22,7 +22,7 @@ pub struct Places<T> {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct NumberedPort<T> {
     /// The port that is there, or the next that will be.
     port: PortId,
     thing: Option<T>,
@@ -72,7 +72,7 @@ impl<T> Places<T> {
         let port = self.next().expect("the caller has asked for the next number");
         match self.free.pop_front() {
             Some(place) => self.places[place as usize].thing = Some(thing),
-            None => self.places.push(Place { port, thing: Some(thing) }),
+            None => self.places.push(NumberedPort { port, thing: Some(thing) }),
         }
         self.open.push(port);
         port

@@ -35,11 +35,11 @@ pub enum Traffic {
     Fanout,
 }
 
-/// What a race of fan-out asks of an arm, as the rules of a relay say it: whatever is sent to one of `groups` and comes
-/// in by `input` is to leave by every one of `outputs`, once, to the same group.
+/// What a race of fan-out asks of an arm, as the rules of a relay say it: each datagram to one of `groups` that
+/// `input` receives is to leave by every one of `outputs`, once, to the same group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout<'a> {
-    /// The interface that datagrams come in by.
+    /// The interface that receives datagrams.
     pub input: &'a str,
     /// The address of ours on it.
     pub address: Ipv4Addr,
@@ -56,7 +56,7 @@ pub struct FanoutOutput<'a> {
     pub interface: &'a str,
     /// The address of ours on it.
     pub source: Ipv4Addr,
-    /// The UDP port that they are sent to, at the group that they came for.
+    /// The UDP port that they are sent to, at the group that they were sent to.
     pub port: u16,
 }
 
@@ -102,7 +102,7 @@ pub enum Counted {
     Returned,
     /// One by one where they come out of the other port.
     Forwarded,
-    /// By the replies, where the requests came from.
+    /// By the replies, at the source of the requests.
     Replies,
     /// By the client, whose requests over connections are answered.
     Answered,
@@ -138,8 +138,8 @@ pub enum Peer {
     Smcroute,
     /// `redis-server`; the lane is its name with the knobs that it is given, as in `redis-server:appendfsync=always`.
     RedisServer,
-    /// Any other program, in place of the lane its command line. An app need not name it: whatever can be raced, a
-    /// program may do as well.
+    /// Any other program, in place of the lane its command line. An app need not name it: a program may
+    /// stand for any app that can be raced.
     Command,
 }
 
@@ -294,7 +294,7 @@ impl Metric {
         matches!(self, Metric::Loss | Metric::LossOfOthers)
     }
 
-    /// Whether it says nothing where nobody knows what was delivered.
+    /// Whether it says nothing where what was delivered is not known.
     pub fn is_of_delivery(self) -> bool {
         let is_it = matches!(self, Metric::Rate | Metric::PerCpu) || self.is_loss();
         is_it || self.is_searched()
@@ -332,7 +332,7 @@ pub struct RaceFacts {
 }
 
 impl RaceFacts {
-    /// The race under this traffic: what is asked over connections is counted by who asks, whatever else the app does.
+    /// The race under this traffic: what is asked over connections is counted by the client, for every app.
     pub const fn under(self, traffic: Traffic) -> RaceFacts {
         match traffic {
             Traffic::Tcp(protocol) => RaceFacts {
@@ -346,7 +346,7 @@ impl RaceFacts {
         }
     }
 
-    /// Of an app that is handed frames or datagrams, whatever it does with them.
+    /// Of an app that is handed frames or datagrams, and may do anything with them.
     pub const HANDED: RaceFacts = RaceFacts {
         traffic: &[Traffic::Udp],
         counted: Counted::Handed,
@@ -393,11 +393,11 @@ pub struct ArmPlace<'a> {
     pub onward: SocketAddr,
     /// An empty folder in memory, which goes with the arm.
     pub memory: &'a Path,
-    /// An empty folder on a disk, which goes with the arm, for an app that is asked to keep what it is told.
+    /// An empty folder on a disk, which goes with the arm, for an app that keeps data.
     pub disk: Option<&'a Path>,
 }
 
-/// Told of each packet that an arm is handed or delivers: the lab's ledger. Called per packet, so dispatched
+/// Sees each packet that an arm is handed or delivers: the lab's ledger. Called per packet, so dispatched
 /// statically.
 pub trait Witness: Send {
     /// The app is about to be handed these frames.

@@ -1,19 +1,19 @@
-//! What a run leaves behind, whatever ended it.
+//! What a run leaves behind at every end.
 
 use laneway_core::{CapsReport, ClockDomain, Counters, LaneError};
 use serde::Serialize;
 
-/// Why a run ended, the later the more it tells.
+/// Why a run ended; a later one is the more severe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// Not yet: this is a look at a running worker.
     Running,
-    /// The stop flag was set or the deadline came.
+    /// The stop flag was set or the deadline was reached.
     Stopped,
     /// The app wanted to.
     App,
-    /// Nothing would ever come again.
+    /// Nothing would ever arrive again.
     Exhausted,
     /// The lane failed; see [`RunFailed`].
     Failed,
@@ -88,7 +88,7 @@ fn is_nothing(counters: &Counters) -> bool {
     *counters == Counters::default()
 }
 
-/// A run that the lane's failure ended. The app was told to stop and has finished what it had.
+/// A run that the lane's failure ended. The app was stopped and has finished what it had.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RunFailed {

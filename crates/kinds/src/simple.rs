@@ -49,7 +49,7 @@ pub trait SimpleApp: FrameApp + Sized + 'static {
     const ABOUT: &'static str;
     /// What a race of it is.
     const RACE: RaceFacts = RaceFacts::HANDED;
-    /// What may be said to it beside what every run takes.
+    /// Its arguments, beside those of every run.
     type Arguments: clap::Args + Clone + Sync;
 
     /// Builds it.

@@ -7,7 +7,7 @@
 //!                └── trim ──▶ dropped
 //! ```
 //!
-//! What must always hold: datagrams leave in the order they came; after a trim they take no more than the plan
+//! What must always hold: datagrams leave in the order of arrival; after a trim they take no more than the plan
 //! allows; every one that goes unsent is counted, under the reason for which the kernel took none last.
 
 use laneway_core::{Counters, DropReason};

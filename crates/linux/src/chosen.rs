@@ -1,8 +1,9 @@
 //! Which interface the kernel chooses for a group where a membership names none: that of the route to the group, as
-//! `ip_mc_find_dev` (IPv4) and `ipv6_sock_mc_join` look it up. Here it is asked for (RTM_GETROUTE), so that whoever joined
-//! knows which membership to leave when the kernel would choose another, and when to join again.
+//! `ip_mc_find_dev` (IPv4) and `ipv6_sock_mc_join` look it up. Here it is asked for (RTM_GETROUTE), so that the
+//! owner of a membership knows which membership to leave when the kernel would choose another, and when to join again.
 //!
-//! It asks when it is asked, and keeps nothing. Whatever the kernel does not tell, for whichever reason, is not known here.
+//! It asks when it is asked, and keeps nothing. What the kernel does not answer, for any reason, is not known
+//! here.
 
 use crate::interface::{HEADER_BYTES, each_attribute, finish, netlink_socket, push_attribute};
 use rustix::net::{RecvFlags, SendFlags, recv, send};

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What must always hold: of what is sent to a group the port shows what its memberships name, group and
-//! sender, whatever else this machine is a member of. It makes no system call itself, and no socket.
+//! sender, with any other memberships of the machine. It makes no system call itself, and no socket.
 
 use crate::{Interface, SocketOptions, chosen_interface};
 use laneway_core::{CapsReport, LaneError, Membership, PortPlan};
@@ -44,7 +44,7 @@ pub struct Groups<S> {
 struct Member {
     /// The holder that is the member; none: the port's own socket.
     holder: Option<usize>,
-    /// The interface's number: what the kernel keeps, whatever becomes of the name or of the route.
+    /// The interface's number: what the kernel keeps while name and route change.
     index: u32,
 }
 
@@ -106,7 +106,7 @@ impl<S: SocketOptions> Groups<S> {
         }
         self.members.insert(membership.clone(), Member { holder, index });
         self.wanted.entry(membership.group).or_default().push(membership.source);
-        self.tell(caps);
+        self.report(caps);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<S: SocketOptions> Groups<S> {
         }
         if !memberships.is_empty() {
             self.hear_all(own, !self.holders.is_empty())?;
-            self.tell(caps);
+            self.report(caps);
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl<S: SocketOptions> Groups<S> {
             return Err(LaneError::NotFound {
                 lane: self.lane.to_owned(),
                 what: "membership",
-                name: said(membership),
+                name: name_of(membership),
                 hint: format!("{} was never a member, or has left", self.name),
             });
         };
@@ -180,10 +180,10 @@ impl<S: SocketOptions> Groups<S> {
                 self.wanted.remove(&membership.group);
             }
         }
-        self.tell(caps);
+        self.report(caps);
         match left {
             Err(e) if !is_gone(&e) => {
-                let doing = format!("leave {}", said(membership));
+                let doing = format!("leave {}", name_of(membership));
                 Err(LaneError::os(self.lane, doing, e, "see `ip maddr`"))
             }
             _ => Ok(()),
@@ -210,7 +210,7 @@ impl<S: SocketOptions> Groups<S> {
                 Some(libc::ENOBUFS) => "raise net.ipv4.igmp_max_memberships or igmp_max_msf",
                 _ => "`ip maddr` lists the memberships of each interface",
             };
-            LaneError::os(self.lane, format!("join {}", said(membership)), e, hint)
+            LaneError::os(self.lane, format!("join {}", name_of(membership)), e, hint)
         };
         // What an adopted socket is a member of, it is however full it is.
         if !self.own_is_full || is_adopted {
@@ -251,7 +251,7 @@ impl<S: SocketOptions> Groups<S> {
         let refused = |why: &str, hint: &str| {
             Err(LaneError::Refused {
                 lane: self.lane.to_owned(),
-                name: said(membership),
+                name: name_of(membership),
                 why: why.to_owned(),
                 hint: hint.to_owned(),
             })
@@ -272,8 +272,8 @@ impl<S: SocketOptions> Groups<S> {
         Ok(())
     }
 
-    /// The interface of a membership, by its number. Where none is named it is the one that the kernel would choose: left
-    /// without a number, the kernel leaves a group where its route leads by then.
+    /// The interface of a membership, by its number. Where none is named it is the one that the kernel would choose:
+    /// left without a number, the kernel leaves a group where its route leads by then.
     fn index(&self, membership: &Membership) -> Result<u32, LaneError> {
         match &membership.interface {
             Some(name) => Ok(Interface::find(self.lane, name)?.index()),
@@ -286,7 +286,7 @@ impl<S: SocketOptions> Groups<S> {
         if self.is_v4 { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 }
     }
 
-    fn tell(&self, caps: &mut CapsReport) {
+    fn report(&self, caps: &mut CapsReport) {
         caps.fact("memberships", self.members.len());
         caps.fact("membership_holders", self.holders.len());
     }
@@ -314,7 +314,7 @@ fn request(membership: &Membership, index: u32) -> Vec<u8> {
 }
 
 /// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
-fn said(membership: &Membership) -> String {
+fn name_of(membership: &Membership) -> String {
     let mut said = membership.group.to_string();
     if let Some(source) = membership.source {
         said += &format!(" from {source}");

@@ -54,7 +54,7 @@ impl<S: SocketOptions> Holders<S> {
                 lane: self.lane.to_owned(),
                 what: "membership",
                 name: membership.group.to_string(),
-                hint: "nobody here ever was a member of such a group".to_owned(),
+                hint: "no socket here ever was a member of such a group".to_owned(),
             }),
         }
     }

@@ -61,7 +61,7 @@ pub struct Facts {
     pub link_type: u16,
     /// Longest payload of a frame, without the Ethernet header.
     pub mtu_bytes: usize,
-    /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those nobody fetched in time.
+    /// Frames that the kernel wanted to send by it and its driver dropped: on a tap, those not fetched in time.
     pub tx_dropped: u64,
     /// One end of a virtual cable: its driver is veth.
     pub is_veth: bool,
@@ -91,7 +91,7 @@ pub struct Undo {
     pub index: u32,
     /// End promiscuous mode as an administrator set it (`IFF_PROMISC`).
     pub promiscuous: bool,
-    /// Take this program off, if it is there still. The descriptor is one of whoever sends the message.
+    /// Take this program off, if it is there still. The descriptor is one of the sender of the message.
     pub program: Option<(XdpPlace, RawFd)>,
 }
 
@@ -159,7 +159,7 @@ impl Interface {
         self.found.index
     }
 
-    /// What the kernel said of it when it was found.
+    /// What the kernel reported of it when it was found.
     pub fn found(&self) -> Facts {
         self.found
     }
@@ -282,7 +282,7 @@ pub(crate) fn finish(mut message: Vec<u8>) -> Vec<u8> {
     message
 }
 
-/// Reads RTM_NEWLINK, or the error that came instead.
+/// Reads RTM_NEWLINK, or the error in its place.
 fn facts(answer: &[u8]) -> io::Result<Facts> {
     let broken = || io::Error::new(io::ErrorKind::InvalidData, "netlink's answer is cut short");
     let u16_at = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));

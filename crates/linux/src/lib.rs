@@ -3,8 +3,8 @@
 //! thread may use, and which VLAN tag it took off a frame. And the one way to change a setting of the host:
 //! [`HostSettings`] records the change first, so that a later run undoes it.
 //!
-//! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but [`Tag::put_back`], and, where
-//! a port's plan keeps what a full output refuses, a [`Backlog`].
+//! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but
+//! [`Tag::put_back`], and, where a port's plan keeps what a full output refuses, a [`Backlog`].
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,12 +1,13 @@
-//! Which interfaces there are, followed as they come and go (rtnetlink, RTMGRP_LINK and the groups of addresses and routes).
+//! Which interfaces there are, followed as they come and go (rtnetlink, RTMGRP_LINK and the groups of addresses and
+//! routes).
 //!
 //! ```text
 //!   kernel ─ news ─▶ LinkWatch::wait ─▶ LinkWatch::look: all interfaces, afresh ─▶ Links
 //! ```
 //!
 //! What the news say is not read: each is a reason to look at everything, and so is an overflow of the socket that
-//! they come by. So none can be missed, none has to be believed, and many are one. What must always hold: whatever
-//! changed before a wait that ends is in the look behind it.
+//! carries them. So none can be missed, none has to be believed, and many are one. What must always hold: a
+//! change before a wait that ends is in the look behind it.
 
 use crate::interface::{HEADER_BYTES, each_attribute, finish, netlink_socket, push_attribute};
 use laneway_core::Bell;
@@ -137,12 +138,12 @@ impl LinkWatch {
         Ok(true)
     }
 
-    /// Takes the news that are there, whatever they say.
+    /// Takes the news that are there, with any contents.
     fn forget(&self) -> io::Result<()> {
         let mut bytes = [0; 1];
         for _ in 0..NEWS_MAX {
             match recv(&self.news, bytes.as_mut_slice(), RecvFlags::DONTWAIT) {
-                // There were more than the socket has room for; the look finds what they said.
+                // There were more than the socket has room for; the look finds what they reported.
                 Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(error) => return Err(error.into()),
@@ -174,7 +175,7 @@ fn question() -> Vec<u8> {
     finish(message)
 }
 
-/// What a dump has said so far.
+/// What a dump has reported so far.
 #[derive(Default)]
 struct Dump {
     links: BTreeMap<String, Link>,

@@ -1,7 +1,7 @@
 //! What the kernel knows of its neighbours' link addresses (RTM_GETNEIGH of one entry, Linux 5.0), for somebody who
 //! sends frames beside it.
 //!
-//! It asks when it is asked, and keeps nothing but the numbers of interfaces. Whatever the kernel does not tell, for
+//! It asks when it is asked, and keeps nothing but the numbers of interfaces. What the kernel does not answer, for
 //! whichever reason, is not known here.
 
 use crate::{

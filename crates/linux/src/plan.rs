@@ -22,7 +22,7 @@ pub trait SocketOptions {
     fn get(&self, level: c_int, option: c_int) -> io::Result<c_int>;
 }
 
-/// `IP_PMTUDISC_INTERFACE`, and the same of IPv6: EMSGSIZE beyond the interface's MTU, whatever routers say.
+/// `IP_PMTUDISC_INTERFACE`, and the same of IPv6: EMSGSIZE beyond the interface's MTU, for all that routers report.
 const KEEP_TO_MTU: c_int = 4;
 /// Differentiated services code points have six bits.
 const DSCP_MAX: u8 = 63;

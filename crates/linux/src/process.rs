@@ -1,4 +1,4 @@
-//! A process, told apart from a later one with the same id.
+//! A process, distinguished from a later one with the same id.
 //!
 //! Ids are given again, so the start time belongs to it: clock ticks after boot, field 22 of `/proc/<pid>/stat`
 //! (proc_pid_stat(5)). It assumes that all who compare see the same process ids: containers that share a folder but not

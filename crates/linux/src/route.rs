@@ -14,7 +14,7 @@ const REJECT: u32 = 0x200;
 ///
 /// # Errors
 /// [`LaneError::Refused`] with `why` and how to insist; an OS error when the tables cannot be read: without /proc
-/// nobody knows.
+/// it is not known.
 pub fn refuse_default_route(
     lane: &'static str,
     interface: &str,

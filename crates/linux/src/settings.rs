@@ -1,8 +1,9 @@
-//! Settings of the host that go back, whatever becomes of the process that changed them.
+//! Settings of the host that are restored, even where the process that changed them was killed.
 //!
 //! ```text
-//!   add: lock ─▶ read ─▶ write a record ─▶ write the setting ─▶ unlock     give_back, by a later run: lock ─▶
-//!   every record of a process that is gone ─▶ is the setting what that process left? write it back ─▶ remove the record
+//!   add:        lock ─▶ read ─▶ write a record ─▶ write the setting ─▶ unlock
+//!   give_back:  lock ─▶ for every record of a process that is gone ─▶
+//!               is the setting what that process left? write it back ─▶ remove the record
 //! ```
 //!
 //! A setting is a file with a number, below `/proc/sys` or `/sys`, and a change adds to it, so that several processes
@@ -148,7 +149,7 @@ impl HostSettings {
                 fs::remove_file(path).map_err(at(path))?;
                 continue;
             }
-            // Whoever adds to a setting adds to what others left there.
+            // A process that adds to a setting adds to what others left there.
             let left = record.base.saturating_add(record.added_by(&records));
             match number(&record.setting) {
                 Ok(found) => {

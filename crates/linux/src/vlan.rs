@@ -41,7 +41,8 @@ impl Tag {
         self.move_in(frame.bytes_mut());
     }
 
-    /// Moves the addresses to the front of `bytes`, which begin with the room for the tag, and writes the tag behind them.
+    /// Moves the addresses to the front of `bytes`, which begin with the room for the tag, and writes the tag behind
+    /// them.
     fn move_in(self, bytes: &mut [u8]) {
         bytes.copy_within(TAG_BYTES..TAG_BYTES + ADDRESSES_BYTES, 0);
         bytes[ADDRESSES_BYTES..ADDRESSES_BYTES + TAG_BYTES].copy_from_slice(&self.0);

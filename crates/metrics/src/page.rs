@@ -25,7 +25,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn name(self) -> &'static str {
+    /// Its name in the text format.
+    pub fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -34,7 +35,7 @@ impl Kind {
     }
 }
 
-/// Figures of one name, told apart by labels.
+/// Figures of one name, distinguished by labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Begins with `laneway_`, says its unit, and ends in `_total` if it is a counter.
@@ -45,7 +46,7 @@ pub struct Family {
     pub help: &'static str,
 }
 
-/// Figures to be told, in the order in which their families were first added.
+/// Figures to be served, in the order in which their families were first added.
 #[derive(Debug, Default)]
 pub struct Page {
     families: Vec<(Family, String)>,

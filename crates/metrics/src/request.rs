@@ -5,7 +5,7 @@ pub const HEAD_BYTES_MAX: usize = 8192;
 
 /// What is to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Response {
     /// The page; only its head, if so.
     Page {
         /// HEAD was asked, not GET.
@@ -16,17 +16,17 @@ pub(crate) enum Asked {
 }
 
 /// No head of a request, or none that is spoken here.
-pub(crate) const BAD: Asked =
-    Asked::Nothing("400 Bad Request", "this is no HTTP/1 request; ask GET /metrics");
+pub(crate) const BAD: Response =
+    Response::Nothing("400 Bad Request", "this is no HTTP/1 request; ask GET /metrics");
 /// The head has no end.
-pub(crate) const TOO_LONG: Asked =
-    Asked::Nothing("431 Request Header Fields Too Large", "8192 bytes of headers are the most");
+pub(crate) const TOO_LONG: Response =
+    Response::Nothing("431 Request Header Fields Too Large", "8192 bytes of headers are the most");
 /// The client takes its time.
-pub(crate) const TOO_SLOW: Asked =
-    Asked::Nothing("408 Request Timeout", "the request did not end within 5 s");
+pub(crate) const TOO_SLOW: Response =
+    Response::Nothing("408 Request Timeout", "the request did not end within 5 s");
 /// Too many ask at a time.
-pub(crate) const CROWDED: Asked =
-    Asked::Nothing("503 Service Unavailable", "8 clients are the most; try again later");
+pub(crate) const CROWDED: Response =
+    Response::Nothing("503 Service Unavailable", "8 clients are the most; try again later");
 
 /// True when `bytes` hold a whole head.
 pub(crate) fn is_whole(bytes: &[u8]) -> bool {
@@ -34,7 +34,7 @@ pub(crate) fn is_whole(bytes: &[u8]) -> bool {
 }
 
 /// Reads the first line of a head. Any bytes.
-pub(crate) fn read(head: &[u8]) -> Asked {
+pub(crate) fn read(head: &[u8]) -> Response {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let Ok(line) = std::str::from_utf8(line) else { return BAD };
     let words: Vec<&str> = line.trim_end_matches('\r').split(' ').collect();
@@ -43,21 +43,21 @@ pub(crate) fn read(head: &[u8]) -> Asked {
         return BAD;
     }
     if !matches!(method, "GET" | "HEAD") {
-        return Asked::Nothing("405 Method Not Allowed", "ask GET /metrics");
+        return Response::Nothing("405 Method Not Allowed", "ask GET /metrics");
     }
     match target.split('?').next() {
-        Some("/metrics") => Asked::Page { head_only: method == "HEAD" },
-        _ => Asked::Nothing("404 Not Found", "the page is at /metrics"),
+        Some("/metrics") => Response::Page { head_only: method == "HEAD" },
+        _ => Response::Nothing("404 Not Found", "the page is at /metrics"),
     }
 }
 
 /// A whole answer. `page` is asked only where it is wanted.
-pub(crate) fn answer(asked: Asked, page: impl FnOnce() -> String) -> String {
+pub(crate) fn answer(asked: Response, page: impl FnOnce() -> String) -> String {
     let (status, kind, body, head_only) = match asked {
-        Asked::Page { head_only } => {
+        Response::Page { head_only } => {
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", page(), head_only)
         }
-        Asked::Nothing(status, sentence) => {
+        Response::Nothing(status, sentence) => {
             (status, "text/plain; charset=utf-8", format!("{sentence}\n"), false)
         }
     };
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn the_page_is_at_one_place_and_the_rest_is_refused_in_a_sentence() {
-        let page = Asked::Page { head_only: false };
+        let page = Response::Page { head_only: false };
         for line in ["GET /metrics HTTP/1.1\r\n", "GET /metrics?x=1 HTTP/1.0\n"] {
             assert_eq!(read(line.as_bytes()), page, "{line}");
         }
-        assert_eq!(read(b"HEAD /metrics HTTP/1.1\r\n\r\n"), Asked::Page { head_only: true });
+        assert_eq!(read(b"HEAD /metrics HTTP/1.1\r\n\r\n"), Response::Page { head_only: true });
         for (line, status) in [
             ("POST /metrics HTTP/1.1", "405"),
             ("GET / HTTP/1.1", "404"),
@@ -89,12 +89,12 @@ mod tests {
             ("GET  /metrics HTTP/1.1", "400"),
             ("\u{0}\u{1}", "400"),
         ] {
-            let Asked::Nothing(told, _) = read(line.as_bytes()) else { panic!("{line}") };
+            let Response::Nothing(told, _) = read(line.as_bytes()) else { panic!("{line}") };
             assert!(told.starts_with(status), "{line}: {told}");
         }
         let refused = answer(read(b"PUT / HTTP/1.1"), || panic!("nobody asked"));
         assert!(refused.contains("\r\nAllow: GET, HEAD\r\n"), "{refused}");
-        let head = answer(Asked::Page { head_only: true }, || "four".to_owned());
+        let head = answer(Response::Page { head_only: true }, || "four".to_owned());
         assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     }
 

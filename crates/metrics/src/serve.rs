@@ -1,6 +1,6 @@
 //! The listener: a thread, a few clients at a time, each with little to say and little time to say it.
 
-use crate::request::{self, Asked, CROWDED, HEAD_BYTES_MAX, TOO_LONG, TOO_SLOW, is_whole};
+use crate::request::{self, CROWDED, HEAD_BYTES_MAX, Response, TOO_LONG, TOO_SLOW, is_whole};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-/// Clients at a time; further ones are told so.
+/// Clients at a time; further ones are refused.
 pub const CLIENTS_MAX: usize = 8;
 /// How long a client may take to ask, and as long again to listen.
 pub const CLIENT_WAIT: Duration = Duration::from_secs(5);
@@ -146,7 +146,7 @@ impl Endpoint {
         drop(clients);
         let serve = move || {
             let _seat = Seat { endpoint: self, number };
-            // A client that is gone has nobody to be told.
+            // A client that is gone needs no answer.
             let _ = converse(&client, page);
         };
         let spawned =
@@ -190,7 +190,7 @@ impl Drop for Seat<'_> {
 /// One request, one answer.
 fn converse(client: &TcpStream, page: &dyn Fn() -> String) -> io::Result<()> {
     let asked = hear(client)?;
-    tell(client, request::answer(asked, page).as_bytes())?;
+    send(client, request::answer(asked, page).as_bytes())?;
     client.shutdown(Shutdown::Write)?;
     // What it sent and was not read would reset the connection in front of the answer.
     let until = Instant::now() + CLIENT_WAIT;
@@ -206,7 +206,7 @@ fn converse(client: &TcpStream, page: &dyn Fn() -> String) -> io::Result<()> {
     Ok(())
 }
 
-fn hear(mut client: &TcpStream) -> io::Result<Asked> {
+fn hear(mut client: &TcpStream) -> io::Result<Response> {
     let until = Instant::now() + CLIENT_WAIT;
     let (mut head, mut part) = (Vec::new(), [0; 1024]);
     loop {
@@ -228,7 +228,7 @@ fn hear(mut client: &TcpStream) -> io::Result<Asked> {
     }
 }
 
-fn tell(mut client: &TcpStream, text: &[u8]) -> io::Result<()> {
+fn send(mut client: &TcpStream, text: &[u8]) -> io::Result<()> {
     let until = Instant::now() + CLIENT_WAIT;
     for chunk in text.chunks(CHUNK) {
         let Some(time) = time_until(until) else { return Err(io::ErrorKind::TimedOut.into()) };

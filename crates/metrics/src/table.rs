@@ -1,7 +1,8 @@
 //! The names of what every run counts.
 //!
 //! Counters and drop reasons are those of `laneway_core`: a field `rx_frames` is `laneway_port_rx_frames_total` of a
-//! port and `laneway_app_rx_frames_total` of the app, and a reason is the label of `..._drops_total` under its own name.
+//! port and `laneway_app_rx_frames_total` of the app, and a reason is the label of `..._drops_total` under its own
+//! name.
 
 use crate::page::{Family, Kind, Page};
 use laneway_core::{Counters, DropReason};
@@ -99,6 +100,14 @@ fields! {
     waits "Times the worker blocked.",
 }
 
+/// Every family that any run may have, in the order of a page; an app's own are not among them.
+pub fn families() -> Vec<Family> {
+    let of_run = [RUN, WORKERS, RUNNING, TURNS, WAITS, BLOCKED, SPUN, DROPS, PORTS_LEFT_OUT];
+    let of_ports = FIELDS.iter().map(|field| field.port).chain([PORT_DROPS]);
+    let of_app = FIELDS.iter().map(|field| field.app).chain([APP_DROPS, FATES]);
+    of_run.into_iter().chain(of_ports).chain(of_app).collect()
+}
+
 /// Adds what a port counted. `labels` say which port of which worker.
 pub fn add_port(page: &mut Page, labels: &[(&str, &str)], counters: &Counters) {
     for field in FIELDS {
@@ -148,6 +157,16 @@ mod tests {
             let wanted = format!("laneway_port_{name}_total");
             assert!(FIELDS.iter().any(|field| field.port.name == wanted), "{wanted}");
         }
+    }
+
+    #[test]
+    fn every_family_of_the_table_is_listed_once() {
+        let source = include_str!("table.rs").split("#[cfg(test)]").next().expect("the table");
+        let declared = source.matches(": Family =").count() + 2 * FIELDS.len();
+        let mut names: Vec<&str> = families().iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), declared, "{names:?}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-// The read-out that follows the pointer over drawings. The browser's own tooltip of an SVG title is slow to come and hard to
-// read, and a canvas has none.
+// The read-out that follows the pointer over drawings. The browser's own tooltip of an SVG title is slow to come and
+// hard to read, and a canvas has none.
 
 const readOut = document.createElement("div");
 readOut.id = "read-out";

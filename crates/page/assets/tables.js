@@ -1,4 +1,5 @@
-// Tables that sort: by the value behind a figure where there is one, else by its words. Everything shown is already in the page.
+// Tables that sort: by the value behind a figure where there is one, else by its words. Everything shown is already in
+// the page.
 
 function keyOf(row, column) {
   const cell = row.cells[column];

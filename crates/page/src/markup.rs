@@ -1,7 +1,8 @@
 //! Writing HTML and SVG by hand: escaping, attributes, and the macro that appends.
 //!
 //! Must always hold: no string from outside reaches a page but through [`escape`]. File names,
-//! titles, facts and the names in a traced program were chosen by others, and a page that runs what they contain is no report.
+//! titles, facts and the names in a traced program were chosen by others, and a page that runs what they contain is no
+//! report.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Scripts and style that several pages share, as text to be embedded.
 //!
-//! Plain scripts, no modules: a page puts them between `<script>` and `</script>`, after its own `"use strict"`, at its end. Each adds
-//! to what the page holds already, so that a page without scripts loses comfort and no content.
+//! Plain scripts, no modules: a page puts them between `<script>` and `</script>`, after its own `"use strict"`, at its
+//! end. Each adds to what the page holds already, so that a page without scripts loses comfort and no content.
 //!
 //! | part | expects | adds |
 //! |---|---|---|

@@ -101,7 +101,7 @@ pub struct Step<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
     bytes: &'a [u8],
-    places: &'a [Place],
+    places: &'a [ArgumentSpan],
 }
 
 impl<'a> Args<'a> {
@@ -119,7 +119,7 @@ impl<'a> Args<'a> {
 
 /// Where an argument lies.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ArgumentSpan {
     from: usize,
     len: usize,
 }
@@ -143,7 +143,7 @@ struct State {
     line: LineEnd,
     /// Arguments that are still to come, beside the awaited one.
     left: usize,
-    places: Vec<Place>,
+    places: Vec<ArgumentSpan>,
     /// The arguments of an inline command, without their quotes.
     inline: Vec<u8>,
     is_inline: bool,
@@ -209,7 +209,7 @@ impl Parser {
     /// Memory that it holds.
     pub fn memory_bytes(&self) -> usize {
         self.kept.capacity()
-            + self.state.places.capacity() * size_of::<Place>()
+            + self.state.places.capacity() * size_of::<ArgumentSpan>()
             + self.state.inline.capacity()
     }
 
@@ -341,7 +341,7 @@ impl State {
                     if bytes.len() - self.at < len + 2 {
                         return Ok(false);
                     }
-                    self.places.push(Place { from: self.at, len });
+                    self.places.push(ArgumentSpan { from: self.at, len });
                     self.at += len + 2;
                     self.left -= 1;
                     if self.left == 0 {
@@ -375,7 +375,7 @@ impl State {
     fn split(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
         for word in words(line) {
             let word = word.map_err(|Unbalanced| ProtocolError::Quotes)?;
-            self.places.push(Place { from: self.inline.len(), len: word.len() });
+            self.places.push(ArgumentSpan { from: self.inline.len(), len: word.len() });
             self.inline.extend_from_slice(&word);
         }
         Ok(())

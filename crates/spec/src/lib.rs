@@ -84,7 +84,7 @@ impl LaneSpec {
         &self.lane
     }
 
-    /// True when the spec names one of these knobs, whatever its value is.
+    /// True when the spec names one of these knobs, with any value.
     pub fn names_any(&self, knobs: &[&str]) -> bool {
         self.knobs.iter().any(|(name, _)| knobs.contains(&name.as_str()))
     }
@@ -292,7 +292,7 @@ impl<'a> Knobs<'a> {
         Ok(set)
     }
 
-    /// Refuses knobs that nobody asked for.
+    /// Refuses knobs that the lane has not read.
     ///
     /// # Errors
     /// [`SpecError::UnknownKnob`] with the nearest valid name.

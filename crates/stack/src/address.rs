@@ -50,7 +50,7 @@ pub(crate) fn is_sender(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {
             let first = v4.octets()[0];
-            // 0/8 and 240/4 name nobody (RFC 1122, 3.2.1.3), 127/8 never travels.
+            // 0/8 and 240/4 name no host (RFC 1122, 3.2.1.3), 127/8 never travels.
             !(first == 0 || first == 127 || first >= 224)
         }
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),

@@ -1,4 +1,4 @@
-//! What a stack is told: its interfaces and addresses, what it listens to, and every limit.
+//! The configuration of a stack: its interfaces and addresses, what it listens to, and every limit.
 
 use crate::address::{is_sender, is_unicast_mac};
 use laneway_core::LaneError;
@@ -124,7 +124,8 @@ pub struct TcpLimits {
     /// (RFC 4987, 3.6) and nothing is kept; 0 answers every one so. A connection that opens by one has
     /// windows of 64 KiB at most and no selective acknowledgements.
     pub half_open_max: usize,
-    /// Connections of one source address, without those that linger. Those beyond are reset (counted as `conn_table_full`).
+    /// Connections of one source address, without those that linger. Those beyond are reset (counted as
+    /// `conn_table_full`).
     pub per_source_max: usize,
     /// Connections that have ended for the app and not yet for TCP (FIN on its way, TIME-WAIT); the
     /// oldest makes room.
@@ -189,13 +190,13 @@ impl Default for TcpLimits {
     }
 }
 
-/// Everything that a stack is told.
+/// The whole configuration of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Interface `i` is port `i` of the frame lane.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Port `i` of the stack listens to `listen[i]`; a datagram stack may open others. The unspecified address stands for all of ours
-    /// of its IP version; a group, for datagrams, for that group.
+    /// Port `i` of the stack listens to `listen[i]`; a datagram stack may open others. The unspecified address stands
+    /// for all of ours of its IP version; a group, for datagrams, for that group.
     pub listen: Vec<SocketAddr>,
     /// Hand to the kernel what is not for us, instead of dropping it: the kernel keeps the
     /// interface. Then nothing that the kernel could answer is refused (no reset, no ICMP error).
@@ -206,7 +207,7 @@ pub struct StackConfig {
     pub hop_limit: u8,
     /// Time to live of what we send to groups.
     pub group_hop_limit: u8,
-    /// The key of initial sequence numbers and hash tables. Whoever knows it can guess them: take
+    /// The key of initial sequence numbers and hash tables. A sender that knows it can guess them: take
     /// [`StackConfig::random_secret`], except in simulations, which must be repeatable.
     pub secret: [u64; 2],
     /// Limits of neighbours, ICMP and the outbox.
@@ -231,7 +232,7 @@ impl StackConfig {
         }
     }
 
-    /// A secret that nobody can guess: it comes from the operating system's randomness, by way of
+    /// A secret that cannot be guessed: it is from the operating system's randomness, by way of
     /// the keys of the standard library's hash maps.
     pub fn random_secret() -> [u64; 2] {
         [0u64, 1].map(|half| RandomState::new().hash_one(half))
@@ -279,7 +280,7 @@ impl StackConfig {
                 );
             }
             if address.port() == 0 {
-                return refuse(address.to_string(), "nobody can address port 0", "name a port");
+                return refuse(address.to_string(), "port 0 cannot be addressed", "name a port");
             }
             if self.listen[..i].contains(address) {
                 return refuse(address.to_string(), "it is listed twice", "list it once");
@@ -329,7 +330,7 @@ impl InterfaceConfig {
         if !is_unicast_mac(self.mac) {
             return refuse(
                 format!("MAC {:02x?}", self.mac),
-                "it is a group's or nobody's",
+                "it is a group's address, or the unspecified one",
                 "use an address whose first byte is even",
             );
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   segment ─▶ socket's receive buffer ──▶ app      (what it leaves unread may move to `unread`)
-//!   app ─▶ socket's send buffer ─▶ lent frames      (what does not fit waits in `backlog`)
+//!   app ─▶ socket's send buffer ─▶ free frames      (what does not fit waits in `backlog`)
 //! ```
 //!
 //! An interface and a set of one socket per connection cost a few hundred bytes and make every
@@ -14,7 +14,7 @@
 
 use crate::{
     config::TcpLimits,
-    device::{Egress, Ingress, Nobody, Reply},
+    device::{Egress, Ingress, ReadOnlyDevice, Reply},
     growth::Growth,
     ip, isn,
     outbox::Hop,
@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 /// Memory that a closed connection keeps for the next one's unread bytes or backlog.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
-/// A segment of which congestion control is told that it was carried: what it begins with, so that it
+/// A segment that congestion control counts as carried: what it begins with, so that it
 /// has room for one from the start.
 const STEP_BYTES: usize = 1024;
 
@@ -53,11 +53,11 @@ pub(crate) enum Phase {
     Free,
     /// The handshake is not complete; the app knows nothing.
     HalfOpen,
-    /// The app was told that it opened.
+    /// The app was notified that it opened.
     Open,
     /// Nothing more is shown or accepted; what is queued is still sent, then the app is told.
     Closing(Close),
-    /// The app was told that it closed; TCP has to finish.
+    /// The app was notified that it closed; TCP has to finish.
     Lingering,
 }
 
@@ -84,13 +84,13 @@ pub(crate) struct Connection {
     pub(crate) is_sending: bool,
     /// Bytes that were shown and left, at the last look.
     pub(crate) shown: usize,
-    /// A send took less than given, and the app has not been told of room since.
+    /// A send took less than given, and the app has not been notified of room since.
     pub(crate) wants_room: bool,
     /// The app wants to see no bytes.
     pub(crate) is_paused: bool,
-    /// What is left is shown although nothing new came.
+    /// What is left is shown although nothing new arrived.
     pub(crate) show_again: bool,
-    /// The app was told that the peer has finished.
+    /// The app was notified that the peer has finished.
     pub(crate) finish_told: bool,
     /// The app aborted it.
     pub(crate) is_reset: bool,
@@ -263,7 +263,7 @@ impl Connection {
         self.growth.receive(self.received.end, buffer_bytes, now_ns);
     }
 
-    /// Takes a socket that listens through a handshake that nobody sees, as far as its SYN-ACK: the
+    /// Takes a socket that listens through a handshake that the app never sees, as far as its SYN-ACK: the
     /// SYN's number and window are given, its options are known, and the next segment acknowledges the
     /// SYN-ACK.
     pub(crate) fn imagine_syn(
@@ -279,10 +279,10 @@ impl Connection {
         self.sent.follow(sent);
     }
 
-    /// Lets TCP send one packet to nobody.
+    /// Lets TCP send one packet that never leaves.
     fn send_nowhere(&mut self, sent: &mut Vec<u8>, now_ns: u64) {
-        let mut nobody = Nobody { sent, mtu_bytes: self.mtu_bytes };
-        self.interface.poll_egress(instant(now_ns), &mut nobody, &mut self.sockets);
+        let mut device = ReadOnlyDevice { sent, mtu_bytes: self.mtu_bytes };
+        self.interface.poll_egress(instant(now_ns), &mut device, &mut self.sockets);
     }
 
     /// The buffers that the connection should have, if it wants larger ones and nothing is under way
@@ -330,7 +330,7 @@ impl Connection {
     }
 
     /// Gives the connection, of which nothing is under way, a socket with larger buffers: a handshake
-    /// that nobody sees ends with the numbers of now. False, and nothing changed, if smoltcp does not
+    /// that the app never sees ends with the numbers of now. False, and nothing changed, if smoltcp does not
     /// take them.
     #[must_use]
     pub(crate) fn grow(
@@ -359,7 +359,7 @@ impl Connection {
         self.imagine_syn((theirs.wrapping_sub(2), window), (reply, sent), now_ns);
         self.receive(their_byte(1, first, 0).bytes(), reply, now_ns);
         // Slow start would take as many round trips again as it took before, with this buffer as with
-        // the last one. What the path has carried is carried by nobody once more.
+        // the last one. What the path has carried is not carried once more.
         for at in (STEP_BYTES..=proven_bytes).step_by(STEP_BYTES) {
             let taken = self.socket().send_slice(&[0; STEP_BYTES]);
             debug_assert_eq!(taken, Ok(STEP_BYTES), "the buffer is empty");
@@ -569,7 +569,7 @@ impl Connection {
         self.phase == Phase::Open && !self.wants_room && !self.is_paused
     }
 
-    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    /// The app is to be notified that the peer has finished: it saw all there was to see, or is paused.
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.is_paused || !self.wants_room && !self.show_again;
         self.phase == Phase::Open && seen && self.peer_finished() && !self.finish_told
@@ -619,7 +619,7 @@ impl Connection {
             self.socket().close();
         }
         if closes {
-            // Nobody reads any more; a full buffer would stop the peer from ending.
+            // The app reads no more; a full buffer would stop the peer from ending.
             let unread = self.seen().recv_queue();
             self.consume(unread);
         }

@@ -667,7 +667,7 @@ impl Connections {
         Ok(())
     }
 
-    /// The connection that the app has been told of, and not of its end.
+    /// The connection that the app has been notified of, and not of its end.
     fn find(&self, id: ConnId) -> Option<(u32, &Connection)> {
         let (slot, generation) = (id.0 as u32, (id.0 >> 32) as u32);
         let connection = self.slots.get(slot as usize)?;

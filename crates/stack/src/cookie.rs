@@ -7,11 +7,11 @@
 //!   number = H(ends) + (minute << 24) + ((H(ends, peer's number, minute) + index of the MSS) mod 2^24)
 //! ```
 //!
-//! The second hash is the proof: whoever has not seen the SYN-ACK guesses one number in 2^28. The first
+//! The second hash is the proof: a sender that has not seen the SYN-ACK guesses one number in 2^28. The first
 //! one hides the minute, and with the minute on top a later connection between the same ends starts
 //! beyond its predecessor. A number is believed for [`LIFETIME_NS`] at most and for a minute at least.
 //!
-//! What it does not do: it remembers no number that came back. A peer that sends its acknowledgement
+//! What it does not do: it remembers no number that was returned. A peer that sends its acknowledgement
 //! again, within the lifetime and after its connection has ended, opens another one.
 
 use crate::{connection::Ends, siphash::SipHasher};

@@ -1,4 +1,4 @@
-//! What smoltcp takes for a network device: the packet of one received frame, or lent frames to fill.
+//! What smoltcp takes for a network device: the packet of one received frame, or free frames to fill.
 //!
 //! Both speak IP without Ethernet; what smoltcp receives was checked before (lengths, checksums), so
 //! it checks no sums again, and computes those of what it sends.
@@ -101,8 +101,8 @@ impl phy::Device for Ingress<'_> {
     }
 }
 
-/// Nobody: what is sent to it is only read.
-pub(crate) struct Nobody<'a> {
+/// A device that only reads what is sent to it.
+pub(crate) struct ReadOnlyDevice<'a> {
     /// The last packet.
     pub(crate) sent: &'a mut Vec<u8>,
     pub(crate) mtu_bytes: usize,
@@ -117,7 +117,7 @@ impl phy::TxToken for Nowhere<'_> {
     }
 }
 
-impl phy::Device for Nobody<'_> {
+impl phy::Device for ReadOnlyDevice<'_> {
     type RxToken<'a>
         = ReceivedPacket<'a>
     where
@@ -140,7 +140,7 @@ impl phy::Device for Nobody<'_> {
     }
 }
 
-/// Lent frames, filled one after the other.
+/// Free frames, filled one after the other.
 pub(crate) struct Egress<'a> {
     pub(crate) burst: &'a mut Burst,
     /// The first frame that is still empty.

@@ -2,7 +2,7 @@
 //!
 //! A connection begins small. Linux's rule (`tcp_rcv_space_adjust`), in spirit: if the app has taken a
 //! whole window within two round trips, the peer waits for the window, and it is doubled. How long a
-//! round trip takes is not told to a receiver: it is the handshake's time, or the shortest time in which
+//! round trip takes is not known to a receiver: it is the handshake's time, or the shortest time in which
 //! a window was filled. A sender's buffer is too small if all of it is under way and more waits.
 //!
 //! smoltcp cannot give a living socket another buffer, so a new socket takes over, when nothing is
@@ -33,7 +33,7 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// Of a connection that has received all up to `end`, with a window of `window_bytes`. Its
-    /// handshake took `round_ns`; `u64::MAX` if nobody knows.
+    /// handshake took `round_ns`; `u64::MAX` if it is not known.
     pub(crate) fn new(end: u32, window_bytes: usize, round_ns: u64, now_ns: u64) -> Growth {
         Growth {
             edge: end.wrapping_add(window_bytes as u32),

@@ -2,8 +2,8 @@
 //!
 //! [`Host::sort`] looks at every received frame. It answers by itself what needs no app (ARP, ND,
 //! pings), in the frame that asked; what is for an app it hands back as a checked [`Packet`]; all
-//! else is passed to the kernel, or dropped and counted. Whatever is answered in place goes back to
-//! the MAC address that the frame came from: no lookup, and nothing remembered.
+//! else is passed to the kernel, or dropped and counted. An answer in place goes back to
+//! the source MAC address of the frame: no lookup, and nothing remembered.
 //!
 //! Hosts are weak (RFC 1122, 3.3.4.2): any address of ours is ours on every interface, as on Linux.
 //! VLAN-tagged frames are not for us.
@@ -69,7 +69,7 @@ pub struct HostEvents {
     pub icmp_errors_sent: u64,
     /// ICMP errors held back by the rate limit.
     pub icmp_errors_suppressed: u64,
-    /// Messages that told of a smaller path MTU and were believed.
+    /// Messages of a smaller path MTU that were believed.
     pub path_mtus_learned: u64,
     /// Times that somebody else claimed an address of ours.
     pub address_conflicts: u64,
@@ -79,11 +79,11 @@ pub struct HostEvents {
     pub resets_suppressed: u64,
     /// SYNs answered by a SYN cookie, since too many connections were half-open.
     pub syn_cookies_sent: u64,
-    /// SYN cookies that came back and opened a connection.
+    /// SYN cookies that were returned and opened a connection.
     pub syn_cookies_redeemed: u64,
     /// Times that a connection got larger buffers.
     pub buffers_grown: u64,
-    /// Packets that told routers of groups.
+    /// Packets that reported groups to routers.
     pub group_reports_sent: u64,
     /// Questions of routers about groups.
     pub group_queries_heard: u64,
@@ -206,7 +206,7 @@ impl Host {
         });
     }
 
-    /// A router asks who hears groups; whoever else speaks of groups is not listened to.
+    /// A router asks who hears groups; messages of other senders about groups are ignored.
     pub(crate) fn on_group_query(
         &mut self,
         port: PortId,
@@ -259,7 +259,7 @@ impl Host {
         let interface = &self.interfaces[port.index()];
         let to_us = ethernet.destination == interface.mac;
         let to_many = ethernet.destination[0] & 1 == 1;
-        // A frame of our own came back over a loop, or its sender is nobody.
+        // A frame of our own, returned over a loop, or a source that cannot be.
         let from_nobody = ethernet.source == interface.mac || ethernet.source[0] & 1 == 1;
         if !(to_us || to_many) || from_nobody {
             return self.rest(DropReason::NotForUs);
@@ -356,7 +356,7 @@ impl Host {
             }
         }
         let is_heard = match packet.protocol {
-            // Routers ask about groups, whoever is heard there.
+            // Routers ask about groups, of any sender.
             IGMP | protocol::ICMPV6 => self.members.has(port.0 as u8, destination),
             _ => self.members.hears(port.0 as u8, destination, packet.source),
         };
@@ -542,7 +542,7 @@ pub(crate) fn rewrite(frame: &mut FrameMut<'_>, payload: &[u8], hop: Hop, header
     true
 }
 
-/// The MAC address that a frame came from.
+/// The source MAC address of a frame.
 pub(crate) fn sender_mac(frame: &FrameMut<'_>) -> Mac {
     Ethernet::parse(frame.bytes()).map_or([0; 6], |ethernet| ethernet.source)
 }

@@ -3,7 +3,7 @@
 //! An error answers only a packet that was sent to one of our addresses, in a frame for us alone, by
 //! somebody who can be answered; never another error, a fragment, or a packet for many (RFC 1122,
 //! 3.2.2; RFC 4443, 2.4 e), and no more often than the rate limit says. It goes out in the frame that
-//! it is about. A told path MTU is believed within sense (RFC 8201, 4): it must quote a packet that
+//! it is about. A reported path MTU is believed within sense (RFC 8201, 4): it must quote a packet that
 //! comes from an address of ours, and can only make packets smaller, for a while, down to what
 //! every path takes. Redirects are not heeded.
 
@@ -31,9 +31,9 @@ const PATH_MTU_MIN_V6: usize = 1280;
 /// Why a packet for us is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Nobody listens on that port.
+    /// No listener on that port.
     Port,
-    /// Nobody speaks that protocol.
+    /// No one speaks that protocol here.
     Protocol,
 }
 
@@ -222,7 +222,7 @@ fn ip_sender(host: &Host, source: IpAddr) -> bool {
     crate::address::is_sender(source) && !host.is_own(source)
 }
 
-/// The flow of the packet that an error quotes, which we are said to have sent.
+/// The flow of the packet that an error quotes, which it claims that we sent.
 fn quoted_v4(bytes: &[u8]) -> Option<Flow> {
     let header = Ipv4::parse(bytes).ok()?;
     let ports = bytes.get(header.header_bytes..)?.first_chunk::<4>()?;

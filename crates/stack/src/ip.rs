@@ -106,7 +106,7 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
             44 if extension.fragment.is_none_or(|f| f.fragment != 0) => {
                 return Err(DropReason::Fragment);
             }
-            // Nobody here could verify an authentication header.
+            // An authentication header cannot be verified here.
             51 => return Err(DropReason::NoListener),
             _ => (),
         }

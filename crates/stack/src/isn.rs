@@ -1,4 +1,4 @@
-//! Initial sequence numbers that nobody outside can guess (RFC 6528): a keyed hash of the four ends,
+//! Initial sequence numbers that cannot be guessed from outside (RFC 6528): a keyed hash of the four ends,
 //! plus a clock of 4 us, so that a connection between the same ends starts beyond its predecessor.
 //!
 //! smoltcp takes no number, only a seed, and makes one from it with a multiplicative generator that

@@ -42,7 +42,7 @@ impl Listeners {
         any
     }
 
-    /// Hears nobody any more.
+    /// Listens no more.
     pub(crate) fn close(&mut self) {
         self.sorted.clear();
     }

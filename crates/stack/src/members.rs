@@ -5,12 +5,12 @@
 //!   a router's question ─────────────────────────▶ due ─────▶ a report of what is, a while later
 //! ```
 //!
-//! A group is found by a hash, however many there are. What must always hold: a change is told twice
+//! A group is found by a hash, however many there are. What must always hold: a change is reported twice
 //! (robustness 2, RFC 3376, 8.1), however many follow it; questions of strangers make no state but a
 //! time per group that is heard; a report says what is true when it leaves. Where the kernel tells
-//! the network ([`Members::hush`]) nothing is told here.
+//! the network ([`Members::hush`]) nothing is reported here.
 //!
-//! Where a router speaks the version before, the network is told in that (RFC 3376, 7.2; RFC 3810, 8.2)
+//! Where a router speaks the version before, memberships are reported in that (RFC 3376, 7.2; RFC 3810, 8.2)
 //! until the router has been silent for long. What it does not do: it tells nothing of the groups by
 //! which neighbours find us.
 
@@ -23,7 +23,7 @@ use std::{
     net::IpAddr,
 };
 
-/// How often a change is told.
+/// How often a change is reported.
 const ROBUSTNESS: u8 = 2;
 /// The longest time between two tellings of a change (RFC 3376, 8.11; RFC 3810, 9.11).
 const TELL_AGAIN_NS: u64 = 1_000_000_000;
@@ -34,16 +34,16 @@ const ASKED_MAX: usize = 64;
 const OLD_ROUTER_NS: u64 = 260_000_000_000;
 const NEVER: u64 = u64::MAX;
 
-/// Who hears a group on an interface, and what the network was not told yet.
+/// Who hears a group on an interface, and what was not reported to the network yet.
 #[derive(Debug, Default)]
 struct Group {
     /// How many hear it from whomever.
     any: u32,
     /// How many hear it from each sender.
     senders: BTreeMap<IpAddr, u32>,
-    /// How often it is still to be told that the kind of hearing changed.
+    /// How often it is still to be reported that the kind of hearing changed.
     mode_left: u8,
-    /// Senders that are heard since then, or no longer, and how often that is to be told.
+    /// Senders that are heard since then, or no longer, and how often that is to be reported.
     changed: BTreeMap<IpAddr, (Turned, u8)>,
 }
 
@@ -54,7 +54,7 @@ enum Turned {
     Blocked,
 }
 
-/// What is to be told on one interface, for one IP version.
+/// What is to be reported on one interface, for one IP version.
 #[derive(Debug)]
 struct Link {
     /// Groups of which something changed.
@@ -109,7 +109,7 @@ impl Group {
     }
 
     /// Tells once what changed.
-    fn tell(&mut self, group: IpAddr, records: &mut Vec<Record>) {
+    fn report(&mut self, group: IpAddr, records: &mut Vec<Record>) {
         if self.mode_left > 0 {
             self.mode_left -= 1;
             let (kind, senders) = match self.any {
@@ -153,7 +153,7 @@ impl Members {
         }
     }
 
-    /// From now on the network is told by somebody else. What was to be told is forgotten.
+    /// From now on the kernel reports memberships. What was to be reported is forgotten.
     pub(crate) fn hush(&mut self) {
         self.is_silent = true;
         self.groups.retain(|_, group| {
@@ -246,7 +246,7 @@ impl Members {
         is_last
     }
 
-    /// Takes note that the network is to be told.
+    /// Takes note that a report is due.
     fn change(&mut self, interface: u8, ip: IpAddr, sender: Option<IpAddr>, how: Turned) {
         let Some(group) = self.groups.get_mut(&(interface, ip)) else { return };
         // Every host hears all hosts, and no router wants to know.
@@ -360,13 +360,13 @@ impl Members {
         self.due_ns = dues.min().unwrap_or(NEVER);
     }
 
-    /// Tells each change once, and says when it is to be told again.
+    /// Reports each change once, and says when it is to be reported again.
     fn tell_changes(&mut self, at: usize, interface: u8, now_ns: u64, records: &mut Vec<Record>) {
         let Members { groups, links, .. } = self;
         let link = &mut links[at];
         link.changed.retain(|ip| {
             let Some(group) = groups.get_mut(&(interface, *ip)) else { return false };
-            group.tell(*ip, records);
+            group.report(*ip, records);
             if group.is_told() && group.is_unheard() {
                 groups.remove(&(interface, *ip));
                 return false;
@@ -388,7 +388,7 @@ impl Members {
     }
 }
 
-/// Where what is to be told of a group is kept.
+/// Where what is to be reported of a group is kept.
 fn place(interface: u8, group: IpAddr) -> usize {
     usize::from(interface) * 2 + usize::from(group.is_ipv6())
 }

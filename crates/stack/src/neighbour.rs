@@ -2,9 +2,9 @@
 //!
 //! The states are those of RFC 4861, for both IP versions, without DELAY: an entry that is used after
 //! its confirmation ran out is probed at once, and used meanwhile. What strangers may do is narrow.
-//! Nobody but who asks for our own address, or answers a question of ours, makes an entry; an
+//! Only a question for our own address, or the answer to a question of ours, makes an entry; an
 //! announcement changes only what is known already. Traffic alone teaches nothing: answers to a
-//! frame go back to the MAC address that it came from, and are not remembered here. Whoever shares
+//! frame go back to its source MAC address, and are not remembered here. A machine that shares
 //! the link can still lie about addresses, as ARP and ND allow.
 //!
 //! What must always hold: entries and waiting packets are bounded, and every packet that waited in
@@ -211,7 +211,7 @@ impl Neighbours {
         displaced
     }
 
-    /// Takes one packet that waits for `place`, in the order in which they came.
+    /// Takes one packet that waits for `place`, in the order in which they arrived.
     pub(crate) fn take_waiting(&mut self, place: Place) -> Option<Waiting> {
         let i = self.waiting.iter().position(|w| w.place == place)?;
         self.waiting.remove(i)

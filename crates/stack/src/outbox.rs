@@ -1,5 +1,5 @@
 //! Packets on their way out that no received frame could carry: written by an app or by us while a
-//! burst was borrowed, put into lent frames when it is settled.
+//! burst was borrowed, put into free frames when it is settled.
 //!
 //! ```text
 //!   memory:  │ payload A │ packet P │ payload B │ ...        filled from the front
@@ -69,7 +69,7 @@ pub(crate) struct Outbox {
     items_max: usize,
     /// By interface: it is gone, and what is posted for it is lost.
     gone: Vec<bool>,
-    /// By interface: refusals of the lane that ports of the stack have been told of.
+    /// By interface: refusals of the lane that ports of the stack have been notified of.
     told: Vec<u64>,
     /// Of a burst, the items that are in it.
     filled: Vec<usize>,

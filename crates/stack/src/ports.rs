@@ -238,7 +238,7 @@ impl Ports {
         caps.label.clone_from(&plan.label);
         caps.fact("listen", bound);
         caps.fact("stack", format!("in user space over lane {}", lane.name()));
-        asked.tell(host, &mut caps);
+        asked.report(host, &mut caps);
         let port = Port {
             bound,
             interface,
@@ -289,7 +289,7 @@ impl Ports {
         Some(port)
     }
 
-    /// A UDP port that nobody has at `ip` on this interface, or on all.
+    /// A UDP port that is free at `ip` on this interface, or on all.
     fn free_port(&mut self, interface: Option<u8>, ip: IpAddr) -> Option<u16> {
         let any: IpAddr = match ip {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -311,7 +311,7 @@ impl Ports {
     }
 }
 
-/// A plan, and who is asked.
+/// A plan, and the lane that is asked.
 struct Asked<'a> {
     lane: &'a str,
     plan: &'a PortPlan,
@@ -386,7 +386,7 @@ impl Asked<'_> {
     }
 
     /// What was granted.
-    fn tell(&self, host: &Host, caps: &mut CapsReport) {
+    fn report(&self, host: &Host, caps: &mut CapsReport) {
         let PortPlan { interface, hop_limit, dscp, rcvbuf_bytes, sndbuf_bytes, .. } = self.plan;
         if let Some(name) = interface {
             caps.fact("interface", name);

@@ -1,6 +1,6 @@
 //! What hosts and routers tell each other about groups: IGMPv3 (RFC 3376, 4) and MLDv2 (RFC 3810, 5)
 //! as values and bytes. To a router of the version before (IGMPv2, RFC 2236; MLDv1, RFC 2710) the same
-//! is said in its own words, which know no senders.
+//! is answered in its own messages, which know no senders.
 //!
 //! IGMPv1 is not spoken. The caller has checked checksums; that
 //! a message comes from this link (time to live of 1, Router Alert) is checked here.

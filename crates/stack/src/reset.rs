@@ -38,7 +38,7 @@ impl Segment {
 }
 
 impl Host {
-    /// Answers a segment that nobody here knows, or wants. The caller counts it.
+    /// Answers a segment of no connection here, or an unwanted one. The caller counts it.
     pub(crate) fn reset(
         &mut self,
         port: PortId,

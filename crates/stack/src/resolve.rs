@@ -259,7 +259,7 @@ impl Host {
         }
     }
 
-    /// The verdict on a frame that told us something: the kernel may want to hear it too.
+    /// The verdict on a frame that taught us something: the kernel may want to hear it too.
     pub(crate) fn consumed(&self) -> Verdict {
         if self.pass_rest { Verdict::Pass } else { Verdict::Drop }
     }

@@ -25,7 +25,7 @@ const WINDOW_SCALE: [u8; 2] = [3, 3];
 pub(crate) struct Scale {
     /// By smoltcp, for the present buffer.
     pub(crate) socket: u8,
-    /// By what the peer was told.
+    /// By what the peer was granted.
     pub(crate) promised: u8,
 }
 
@@ -112,7 +112,7 @@ impl Sent {
 pub(crate) struct Received {
     /// The end of all that has come in order.
     pub(crate) end: u32,
-    /// The end of what came furthest.
+    /// The end of the furthest bytes received.
     furthest: u32,
     /// The end of what the peer has acknowledged.
     pub(crate) acknowledged: u32,

@@ -3,13 +3,13 @@
 //! A turn: every received segment goes to its connection, and what TCP answers at once (an
 //! acknowledgement, a reset) leaves in the frame that brought it; then the app is shown the bytes of
 //! all connections that have some; then its turn ends; then replies are written straight from the
-//! send buffers into lent frames.
+//! send buffers into free frames.
 //!
 //! A request is shown in one piece. While the app waits for room or has paused a connection, bytes stay
 //! in the receive buffer and close the window, which is the back-pressure that the contract wants; when
 //! the app just waits for the rest of a request, they are put aside instead, up to `unread_bytes_max`.
 //!
-//! Replies go to the MAC address that the connection's last effective segment came from; no
+//! Replies go to the MAC address that the connection's last effective segment had as source; no
 //! neighbour is looked up or remembered for it. What smoltcp does not do is missing here too: selective
 //! acknowledgements are sent but not used, no timestamps, no fast open, no urgent data. Its buffers have
 //! fixed sizes; a socket with larger ones takes the place of one that holds its stream back.
@@ -176,7 +176,7 @@ impl<L: FrameLane> Lane for StreamStack<L> {
         &self.caps[port.index()]
     }
 
-    /// Port 0 carries besides its own what belongs to no port: frames that were for nobody, and the
+    /// Port 0 carries besides its own what belongs to no port: frames for no port, and the
     /// losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
         let mut counters = self.connections.counters[port.index()].clone();
@@ -221,7 +221,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
         self.listeners.close();
         let StreamStack { lane, host, connections, .. } = self;
         if connections.finish(host, lane, app).is_err() {
-            // The lane has failed: there is nobody left to tell.
+            // The lane has failed: no answer can leave.
             host.counters.drop_one(DropReason::TxRefused);
         }
     }

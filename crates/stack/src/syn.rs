@@ -1,5 +1,5 @@
 //! SYNs by hand: what one says of its sender, the SYN-ACK that carries a cookie, and the segments of a
-//! handshake that nobody sees.
+//! handshake that the app never sees.
 //!
 //! smoltcp's sockets come to life by a handshake alone. One that is to begin in the middle of a
 //! connection is shown a SYN that makes it so; its answer goes nowhere.
@@ -101,7 +101,7 @@ fn bare(from: SocketAddr, to: SocketAddr) -> Tcp {
     }
 }
 
-/// A packet that nobody sent. Its checksum is not filled in.
+/// A made packet, never sent. Its checksum is not filled in.
 pub(crate) struct Imagined {
     bytes: [u8; IMAGINED_BYTES_MAX],
     len: usize,

@@ -1,6 +1,6 @@
 //! What an app's sends of one burst leave behind, until the burst is settled and what was kept is flushed.
 //!
-//! A datagram leaves one of three ways: in place, in the frame it came in; gathered, with a head of its own in
+//! A datagram leaves one of three ways: in place, in the frame that carried it; gathered, with a head of its own in
 //! front of the payload where it lies; or kept, as a copy. The lane sends in that order, so what must always hold
 //! is: for one destination, no datagram goes an earlier way than one before it.
 
@@ -45,7 +45,7 @@ struct Fate {
     sum: Option<u16>,
 }
 
-/// A datagram that leaves from the frame it came in.
+/// A datagram that leaves in the frame that carried it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaving {
     pub(crate) hop: Hop,
@@ -71,7 +71,7 @@ pub(crate) struct Origin {
 /// How a datagram leaves that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeavingBy {
-    /// In the frame that it came in.
+    /// In the frame that carried it.
     Place,
     /// Behind a head of its own.
     Gathering,
@@ -200,7 +200,7 @@ fn count_sent(counters: &mut Counters, payload_bytes: usize) {
     counters.tx_bytes += payload_bytes as u64;
 }
 
-/// Writes the headers of a datagram that leaves in frame `i`, which it came in. False if it cannot.
+/// Writes the headers of a datagram that leaves in frame `i`, which carried it. False if it cannot.
 fn send_in_place(burst: &mut Burst, i: usize, interface: PortId, leaving: &Leaving) -> bool {
     let Leaving { hop, headers, payload, .. } = leaving;
     let datagram = payload.start - UDP_BYTES..payload.end;

@@ -17,7 +17,7 @@ fn header_sum(source: SocketAddr, destination: SocketAddr, payload_bytes: usize)
         + total_bytes as u64
 }
 
-/// What a payload sums up to that came with this checksum, which was found right.
+/// What a payload sums up to whose checksum is this and was found right.
 pub(crate) fn payload_sum(
     checksum: u16,
     source: SocketAddr,

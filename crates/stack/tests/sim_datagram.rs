@@ -447,7 +447,7 @@ fn what_the_lane_refuses_is_no_longer_counted_as_sent() {
 
 fn refuses(spec: &str) {
     const IN: usize = 100;
-    // A copy in the frame that it came in, and one more; the link has room for half of them at a time.
+    // A copy in the frame that carried it, and one more; the link has room for half of them at a time.
     let manner = Manner::Many { outputs: 2, is_by_output: true };
     let mut bench = Bench::on(spec, &all_ports(), manner);
     bench.pass(1);

@@ -33,7 +33,7 @@ impl From<Exit> for ExitCode {
 pub enum Failure {
     /// With this code, for the reason that the sentence gives.
     Because(Exit, String),
-    /// Whoever read standard output has closed it. Nothing is wrong, and nobody is there to tell.
+    /// The reader of standard output has closed it. Nothing is wrong, and no reader is left.
     ReaderGone,
     /// No verb was given: the help says what there is.
     Help(String),

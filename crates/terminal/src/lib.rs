@@ -1,4 +1,4 @@
-//! What every verb shares, whoever has it: how the program ends, what it prints, and what ends it early.
+//! What all verbs share: how the program ends, what it prints, and what ends it early.
 //!
 //! A verb is the program's own (`lanes`, `race`) or an app's (`features`, `rules`), so this lies below both. It
 //! knows no verb, lane or app.

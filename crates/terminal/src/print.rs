@@ -2,7 +2,7 @@
 //!
 //! Standard output carries what was asked for (rows, JSON, help, a completion script) and nothing
 //! else; notes and errors go to standard error. Writing past a reader that is gone is the quiet end
-//! of the program; a standard error that nobody reads changes nothing.
+//! of the program; a standard error without a reader changes nothing.
 
 use crate::Failure;
 use std::io::{self, IsTerminal, Write};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Writes `text` to standard output.
 ///
 /// # Errors
-/// [`Failure::ReaderGone`] when nobody reads it any more; a sentence when it cannot be written.
+/// [`Failure::ReaderGone`] when its reader has gone; a sentence when it cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
@@ -43,7 +43,7 @@ pub fn path_json(path: &Path) -> serde_json::Value {
 
 /// A line (or several) for a person, on standard error.
 pub fn note(text: &str) {
-    // Nobody is left to be told.
+    // No reader is left.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 

@@ -1,7 +1,7 @@
 //! Ctrl-C and friends: the first signal ends a run properly, the second one at once.
 //!
 //! A thread of its own takes the signals as values, so that everything may be done there that a
-//! signal handler may not do. XDP programs, sockets and namespaces go with the process whatever happens.
+//! signal handler may not do. XDP programs, sockets and namespaces go with the process at every end.
 
 use crate::{Failure, note};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

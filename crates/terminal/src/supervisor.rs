@@ -1,7 +1,7 @@
-//! Who started the program as a service, and is told how it is: systemd, or whoever else sets `NOTIFY_SOCKET`.
+//! State reported to the supervisor of a service: systemd, or another program that sets `NOTIFY_SOCKET`.
 //!
-//! One datagram of lines to a Unix socket, as sd_notify(3) says. What cannot be told is not: a service that runs is
-//! not ended for it.
+//! One datagram of lines to a Unix socket, as sd_notify(3) says. A report that cannot be sent is dropped: a service
+//! that runs is not ended for it.
 
 use std::{
     env, io,
@@ -18,7 +18,7 @@ use std::{
 /// The variable that says where.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Who is told, if anybody is.
+/// The supervisor, if there is one.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor {
     at: Option<SocketAddr>,
@@ -38,21 +38,21 @@ impl Supervisor {
 
     /// The service does what it is for.
     pub fn ready(&self) {
-        self.tell("READY=1\n");
+        self.notify("READY=1\n");
     }
 
     /// It is about to read its configuration again; `now` is the monotonic clock's time. [`ready`](Self::ready)
-    /// follows, whatever came of it.
+    /// follows, done or failed.
     pub fn reloading(&self, now: Duration) {
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}\n", now.as_micros()));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={}\n", now.as_micros()));
     }
 
     /// It is about to end.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\n");
+        self.notify("STOPPING=1\n");
     }
 
-    fn tell(&self, lines: &str) {
+    fn notify(&self, lines: &str) {
         let Some(at) = &self.at else { return };
         let _ =
             UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(lines.as_bytes(), at));

@@ -1,4 +1,4 @@
-//! Certificates for tests of TLS: an issuer that exists for one test, and what it issues. Nobody else trusts it.
+//! Certificates for tests of TLS: an issuer that exists for one test, and what it issues. Nothing else trusts it.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

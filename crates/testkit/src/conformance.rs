@@ -1,4 +1,4 @@
-//! The conformance suite: what every frame lane must do, whatever it is made of.
+//! The conformance suite: what every frame lane must do.
 //!
 //! A lane brings a [`Rig`]; [`conformance!`](crate::conformance) turns the suite into one test per
 //! behaviour, and [`run`] runs all of it in one go. A behaviour that the lane cannot show (it
@@ -7,7 +7,7 @@
 //! What the suite assumes beyond the wording of the contract, because an engine does too:
 //! * [`settle`](laneway_core::FrameLane::settle) may be called at any time, also after an empty
 //!   burst or twice.
-//! * `rx_*` is counted on the port a frame came in on, `tx_*` on the port it left by.
+//! * `rx_*` is counted on the port that received a frame, `tx_*` on the port it left by.
 //! * The knobs `burst`, `idle` and `allow` exist on every frame lane.
 //!
 //! * When an interface is gone, down (unless the lane lives through that), or unusable, whichever call

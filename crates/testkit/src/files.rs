@@ -1,4 +1,5 @@
-//! Files that tests read: the tree's own captures, and captures and traces from elsewhere where the environment names them.
+//! Files that tests read: the tree's own captures, and captures and traces from elsewhere where the environment names
+//! them.
 //!
 //! `LANEWAY_CAPTURES` names a folder of captures, searched with all folders in it; `LANEWAY_TRACES` one of recorded
 //! traces. A relative name starts at the tree's root, where `make test` runs. Without the variable a test says
@@ -39,7 +40,7 @@ pub fn shipped_captures() -> Vec<CaptureFile> {
     found.unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// The captures of the folder that `LANEWAY_CAPTURES` names, by name. Empty without the variable, which is said.
+/// The captures of the folder that `LANEWAY_CAPTURES` names, by name. Empty without the variable, which is reported.
 ///
 /// # Panics
 /// If the variable names no folder that can be read, or one without captures.
@@ -63,7 +64,7 @@ pub fn captures() -> Vec<CaptureFile> {
     [shipped_captures(), foreign_captures()].concat()
 }
 
-/// The file of this name in the folder that `LANEWAY_TRACES` names; `None`, which is said, without the variable.
+/// The file of this name in the folder that `LANEWAY_TRACES` names; `None`, which is reported, without the variable.
 ///
 /// # Panics
 /// If the variable names no folder, or one without this file.

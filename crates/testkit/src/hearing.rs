@@ -1,4 +1,4 @@
-//! What every lane must do for its bell, whatever it carries.
+//! What every lane must do for its bell, in every shape.
 //!
 //! A lane that is deaf fails here where its waits take no real time or end early by themselves; elsewhere
 //! the test does not come to its end. No wall-clock time is asserted.

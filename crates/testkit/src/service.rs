@@ -1,4 +1,4 @@
-//! The conformance suites of the lanes that carry datagrams and streams, whatever they are made of.
+//! The conformance suites of the lanes that carry datagrams and streams.
 //!
 //! A lane brings a [`DatagramRig`] or a [`StreamRig`]; [`datagram_conformance!`](crate::datagram_conformance)
 //! and [`stream_conformance!`](crate::stream_conformance) turn a suite into one test per behaviour.
@@ -173,7 +173,7 @@ pub struct DatagramProperties {
     pub small_batch: (&'static str, usize),
     /// A train that the far end sends in one piece arrives in one piece.
     pub trains: bool,
-    /// A datagram without payload can be told from none.
+    /// A datagram without payload can be distinguished from none.
     pub carries_empty: bool,
     /// How to lose datagrams in front of the lane, for lanes that count every such loss.
     pub overload: Option<Overload>,

@@ -2,7 +2,7 @@
 //!
 //! For the lane it is the app, for the app it is the lane. What must always hold: the app hears of a connection only
 //! between its `on_open` and its `on_close`; nothing of a paused connection is shown, nor of one that waits for room;
-//! whatever is kept of a connection goes with it.
+//! all that is kept of a connection goes with it.
 
 use crate::counts::{Counts, Reason};
 use crate::record::{self, NoRecord};
@@ -442,7 +442,7 @@ impl<A: StreamApp> Tls<A> {
         }
     }
 
-    /// The peer has finished: tells the app, once and when it may be told.
+    /// The peer has finished: calls the app, once and when it may be called.
     fn finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
         let Some(session) = self.layer.usable(conn) else { return };
         if session.finish == Finish::No {

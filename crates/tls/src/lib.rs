@@ -10,10 +10,10 @@
 //! ([`StreamApp`](laneway_core::StreamApp)) holds for a connection with TLS as well: it opens when the handshake is
 //! done, its peer finishes at `close_notify` or at the end of the TCP stream, a send takes what fits.
 //!
-//! Memory of a connection: rustls's own state, and beside it nothing while it is idle. A record that is not whole is kept
-//! (the first 2 KiB of it stay in the lane, where most are completed), what the app leaves up to [`UNREAD_BYTES_MAX`], what
-//! the lane does not take of a record up to that record. Handshakes have a limit of number and of time ([`Limits`]). Every
-//! connection that ends by TLS is counted by its reason ([`Reason`]).
+//! Memory of a connection: rustls's own state, and beside it nothing while it is idle. A record that is not whole is
+//! kept (the first 2 KiB of it stay in the lane, where most are completed), what the app leaves up to
+//! [`UNREAD_BYTES_MAX`], what the lane does not take of a record up to that record. Handshakes have a limit of number
+//! and of time ([`Limits`]). Every connection that ends by TLS is counted by its reason ([`Reason`]).
 //!
 //! rustls does the protocol (1.2 and 1.3, its safe suites) by its unbuffered interface: a record is decrypted where it
 //! lies, and of each only its payload is copied once. The cryptography is ring's.

@@ -33,7 +33,7 @@ pub(crate) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
     No,
-    /// It has, and the app is to be told.
+    /// It has, and the app is to be called.
     Due,
     Told,
 }
@@ -102,14 +102,14 @@ fn needed(error: &EncryptError) -> Option<usize> {
     }
 }
 
-/// What a piece of plaintext became: so that what is queued can be told in the app's bytes.
+/// What a piece of plaintext became: so that what is queued can be counted in the app's bytes.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     wire: usize,
     plain: usize,
 }
 
-/// Pieces that are told apart; further ones are added to the last.
+/// Pieces that are kept apart; further ones are added to the last.
 const PIECES_MAX: usize = 16;
 
 #[derive(Debug, Default)]
@@ -152,10 +152,10 @@ impl Pieces {
     }
 }
 
-/// What came of records.
+/// The outcome of records.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// The peer has said that nothing follows.
+    /// The peer has announced that nothing follows.
     pub(crate) is_closed: bool,
     /// The handshake is over.
     pub(crate) is_ready: bool,
@@ -168,7 +168,7 @@ pub(crate) struct Session {
     tls: UnbufferedServerConnection,
     pub(crate) opened: Opened,
     pub(crate) stage: Stage,
-    /// The app was told of it.
+    /// The app was called for it.
     pub(crate) is_known: bool,
     /// It ends by our decision, as an error.
     pub(crate) is_faulty: bool,
@@ -252,7 +252,8 @@ impl Session {
         !self.refused.is_empty()
     }
 
-    /// Takes records, the last of which need not be whole; what they hold for the app is behind what is in `plain`, what answers them is sent.
+    /// Takes records, the last of which need not be whole; what they hold for the app is behind what is in `plain`,
+    /// what answers them is sent.
     pub(crate) fn receive<O: StreamOut>(
         &mut self,
         records: &[u8],
@@ -383,7 +384,7 @@ impl Session {
         loop {
             // Part of a message may have come; it is taken with the rest.
             let UnbufferedStatus { discard, state } = self.tls.process_tls_records(&mut self.begun);
-            debug_assert_eq!(discard, 0, "all that was whole was taken when it came");
+            debug_assert_eq!(discard, 0, "every whole record was taken when it arrived");
             match state? {
                 ConnectionState::WriteTraffic(mut traffic) => {
                     return write(&mut traffic, wire)

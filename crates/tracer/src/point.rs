@@ -133,7 +133,8 @@ pub mod points {
         };
     }
 
-    /// Reasons for which packets are lost, by their code; names and codes are those of the core's table of drop reasons.
+    /// Reasons for which packets are lost, by their code; names and codes are those of the core's table of drop
+    /// reasons.
     pub const DROPPED: &[&str] = &[
         "rx_queue_full",
         "rx_no_frame",

@@ -1,8 +1,8 @@
 //! One run's folder of traces: a file per thread, written by one thread for all.
 //!
-//! The drainer empties every ring each [`DRAIN_INTERVAL`] and writes a [`SyncPoint`](crate::SyncPoint) each second. It is
-//! started by whoever creates the session, so it runs where that thread may run, not on a
-//! worker's CPU, if workers pin themselves afterwards.
+//! The drainer empties every ring each [`DRAIN_INTERVAL`] and writes a [`SyncPoint`](crate::SyncPoint) each second. It
+//! is started by whoever creates the session, so it runs where that thread may run, not on a worker's CPU, if workers
+//! pin themselves afterwards.
 //!
 //! A session that is to tell of one stretch of a longer run is given its [window](Session::keep_only): what ended
 //! outside of it is taken from the rings and not written.

@@ -156,6 +156,7 @@ impl LaneKind for UnixKind {
     const FACTS: LaneFacts = LaneFacts {
         name: NAME,
         about: "frames over Unix datagram sockets",
+        readme: "",
         clock: ClockDomain::Monotonic,
         carries: Shapes::FRAMES,
         takes_stack: true,

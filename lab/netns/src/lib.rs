@@ -2,7 +2,8 @@
 //!
 //! The lab and the lane tests need a wire they may flood without touching the machine's own interfaces. This crate
 //! builds it: a [`Namespace`] is a network namespace without a name, a [`VethPair`] a cable between two of them, and a
-//! [`Topology`] a generator and a system under test (`gen0` and `sut0`) joined by one pair, with a [`TopologyRecord`] for the result file.
+//! [`Topology`] a generator and a system under test (`gen0` and `sut0`) joined by one pair, with a [`TopologyRecord`]
+//! for the result file.
 //!
 //! It assumes root (or CAP_SYS_ADMIN with CAP_NET_ADMIN) and the programs `ip` (package iproute2) and `ethtool`;
 //! [`can_create`] says what is missing. Two things always hold: nothing outlives its owner, however that ends, SIGKILL

@@ -1,9 +1,10 @@
-//! Network namespaces without a name, which end with whoever holds them.
+//! Network namespaces without a name, which end with their holder.
 //!
-//! A [`Namespace`] is a descriptor: a short-lived thread moves into a new network namespace and opens it, and nothing is
-//! written to the file system. The kernel removes a namespace, with its links and what is attached to them, when the
+//! A [`Namespace`] is a descriptor: a short-lived thread moves into a new network namespace and opens it, and nothing
+//! is written to the file system. The kernel removes a namespace, with its links and what is attached to them, when the
 //! last descriptor of it is closed and no process runs in it any more. Both end with a process however it ends, so
-//! there is nothing to sweep up. A namespace starts silent: loopback up, no duplicate address detection, no router solicitations.
+//! there is nothing to sweep up. A namespace starts silent: loopback up, no duplicate address detection, no router
+//! solicitations.
 //!
 //! What must always hold: the descriptor is closed on exec, so no child keeps a namespace by accident; a child that was
 //! started inside keeps it alive on purpose. Dropping a namespace deletes its veth pairs at once, so that such a

@@ -1,4 +1,4 @@
-//! Threaded NAPI: moving an interface's receive work from whoever sends into kernel threads that can be pinned.
+//! Threaded NAPI: moving an interface's receive work from the sender into kernel threads that can be pinned.
 //!
 //! On veth the receiver's NAPI otherwise runs on the sender's core, which makes CPU cost unattributable. The threads
 //! exist only while NAPI runs (GRO on, or an XDP program attached) and are new ones after the interface was down or
@@ -26,7 +26,7 @@ use crate::{Error, netdev};
 const THREADS_WAIT_MS: u64 = 1_000;
 /// Where kernels that cut a thread's name cut it, bytes.
 const COMM_BYTES_MAX: usize = 15;
-/// Locked while threads are told apart by appearance, so that two processes of ours do not mix up theirs.
+/// Locked while threads are distinguished by appearance, so that two processes of ours do not mix up theirs.
 const APPEARANCE_LOCK: &str = "/run";
 
 /// How we know that a thread belongs to an interface.

@@ -25,8 +25,8 @@ const QUEUES_MAX: u32 = 64;
 /// Most IP addresses per end.
 const ADDRESSES_MAX: usize = 16;
 
-/// The next pair's interface numbers. Left alone, the kernel numbers both ends alike (each namespace counts from 1), and
-/// it announces a link whose number equals its peer's up to a second late, as not urgent.
+/// The next pair's interface numbers. Left alone, the kernel numbers both ends alike (each namespace counts from 1),
+/// and it announces a link whose number equals its peer's up to a second late, as not urgent.
 static NEXT_IFINDEX: AtomicU32 = AtomicU32::new(1_000);
 
 /// One end of a cable, as asked for.

@@ -9,7 +9,7 @@ use crate::apps::Eye;
 use crate::bench::SUT_MAC;
 use crate::fanout::Told;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
-use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, said};
+use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, sentence_of};
 use crate::tally::{Seen, Tally, Tell};
 use crate::timetable::Timetable;
 use crate::why::TRACER;
@@ -41,7 +41,7 @@ const PORTS_SAME: usize = 4;
 /// How long a worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Is an arm until told to stop, or until its lane fails.
+/// Is an arm until asked to stop, or until its lane fails.
 ///
 /// # Errors
 /// When nobody says what to be, or the worker panicked.
@@ -124,8 +124,8 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     }
 }
 
-/// Waits until an app that opens its own ports has all of them: there are some, and no more of them for a while. Some facts
-/// of what the first obtained join `caps`. One that never has any has its datagrams counted as lost.
+/// Waits until an app that opens its own ports has all of them: there are some, and no more of them for a while. Some
+/// facts of what the first obtained join `caps`. One that never has any has its datagrams counted as lost.
 fn await_ports(control: &Control, caps: &mut CapsReport) {
     let until = Instant::now() + PORTS_MAX;
     let (mut ports, mut same) = (0, 0);
@@ -142,7 +142,7 @@ fn await_ports(control: &Control, caps: &mut CapsReport) {
     }
 }
 
-/// Runs the arm's app on its lane until told to stop.
+/// Runs the arm's app on its lane until asked to stop.
 fn run<P: AppTable, L: LaneTable>(
     setup: &ArmSetup,
     memory: &Path,
@@ -199,7 +199,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         // The kernel's sockets are told addresses only, as by a user.
         let interfaces = if listens(setup, lane) { &[][..] } else { &setup.interfaces };
         let on = On { spec: &spec, lane, interfaces, workers: 1 };
-        let planned = A::plan(&arguments, on).map_err(said)?;
+        let planned = A::plan(&arguments, on).map_err(sentence_of)?;
         // As `run` does it, so that what is raced is what is run. The lab's own threads enter nothing.
         let privileges = Privileges::of::<A>(&planned, on, setup.trace.is_some());
         let confinement = privileges.map_err(sentence)?.confinement();
@@ -211,7 +211,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             stop: Arc::new(move || stop.request()),
             confinement: confinement.as_ref(),
         };
-        A::begin(&planned, on, &session).map_err(said)?;
+        A::begin(&planned, on, &session).map_err(sentence_of)?;
 
         let shape = A::shape(&planned, lane).map_err(sentence)?;
         let opened = Mutex::new(Some(opened));
@@ -259,7 +259,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let together = ran.as_ref().ok().and_then(Ran::together);
         let went = together.as_ref().map(|(lane, report)| Finished { lane, report, failure });
         // Why the lane failed says more than what comes of closing the rest.
-        let finished = A::finish(&planned, on, went).map_err(said);
+        let finished = A::finish(&planned, on, went).map_err(sentence_of);
         failure.map_or(finished, |error| Err(error.to_string()))
     }
 }
@@ -319,7 +319,7 @@ fn lent<'a>(
     pairs.map(|(interface, at)| Lent::new(interface, *at.ip())).collect()
 }
 
-/// Obeys until told to stop, or the worker is gone.
+/// Obeys until asked to stop, or the worker is gone.
 fn converse(
     control: &Control,
     tally: Option<(&mpsc::Sender<Tell>, &mpsc::Receiver<Seen>)>,

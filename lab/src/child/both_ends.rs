@@ -2,7 +2,7 @@
 //! start to the end, and a control thread that talks. Both stay on the generator's CPU.
 
 use super::pipe;
-use crate::generate::{BothEnds, Said};
+use crate::generate::{BothEnds, FarEndMessage};
 use crate::place::Place;
 use crate::plan::{FarEndReport, GeneratorSetup, Order, Ready, Reply};
 use crate::tally::Tell;
@@ -20,7 +20,7 @@ const THROUGH_MAX: Duration = Duration::from_secs(10);
 /// How long the worker may take to answer; it ticks every 10 ms.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Is one until told to stop.
+/// Is one until asked to stop.
 ///
 /// # Errors
 /// A sentence: its lane cannot be opened or fails, or nothing comes through.
@@ -59,7 +59,7 @@ pub(super) fn serve<L: LaneTable>(
 struct Talk<'a> {
     control: &'a Control,
     tell: Sender<Tell>,
-    said: Receiver<Said>,
+    said: Receiver<FarEndMessage>,
 }
 
 impl Talk<'_> {
@@ -69,7 +69,7 @@ impl Talk<'_> {
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!(
-                    "no frame came through the arm within {} s; see that its rules let the first \
+                    "no frame passed through the arm within {} s; see that its rules let the first \
                      frame of the traffic through",
                     THROUGH_MAX.as_secs()
                 ));
@@ -92,8 +92,8 @@ impl Talk<'_> {
     fn send(&self, segment: Tell) -> Option<Reply> {
         self.tell.send(segment).ok()?;
         match self.said.recv().ok()? {
-            Said::Sent(report) => Some(Reply::Sent(report)),
-            Said::Through | Said::Arrived(..) => None,
+            FarEndMessage::Sent(report) => Some(Reply::Sent(report)),
+            FarEndMessage::Through | FarEndMessage::Arrived(..) => None,
         }
     }
 
@@ -102,7 +102,8 @@ impl Talk<'_> {
         // The app is told before the worker is looked at, so the same tick serves both.
         self.tell.send(Tell::Report).ok()?;
         let run = self.control.watch.look(ANSWER_MAX)?;
-        let Said::Arrived(arrived, trips) = self.said.recv_timeout(ANSWER_MAX).ok()? else {
+        let FarEndMessage::Arrived(arrived, trips) = self.said.recv_timeout(ANSWER_MAX).ok()?
+        else {
             return None;
         };
         Some(Reply::FarEnd(FarEndReport { arrived, trips, ..counted(&run) }))

@@ -1,4 +1,4 @@
-//! The generator of a race where a client asks over connections: opens them, asks in every segment what it is told to,
+//! The generator of a race where a client asks over connections: opens them, asks in every segment what its plan says,
 //! and sees to them in between.
 
 use super::generator::go_first;
@@ -9,7 +9,7 @@ use crate::timetable::{Times, Timetable};
 use laneway_core::CapsReport;
 use laneway_kinds::Protocol;
 
-/// Is the client of `plan` until told to stop.
+/// Is the client of `plan` until asked to stop.
 ///
 /// # Errors
 /// A sentence: a connection that cannot be opened.

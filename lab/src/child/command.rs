@@ -2,15 +2,15 @@
 //! and ended here.
 //!
 //! ```text
-//!   start ─▶ ready: it listens where it was told, or has lived for a while on its interface
+//!   start ─▶ ready: it listens at its address, or has lived for a while on its interface
 //!         ─▶ asked: what is to send datagrams back gets some, and they must come back as they went; what is to
 //!            answer over connections is asked over three
 //!         ─▶ raced: counted at the far end, or by the counter that it prints
 //! ```
 //!
-//! What the program does wrong ends the arm with a sentence and the end of what it said. Its processes are told to
+//! What the program does wrong ends the arm with a sentence and the end of its output. Its processes are given to
 //! the race, whose meter books their time as the arm's. What it does not tell (latency, which packets it got) stays
-//! empty. It is alone in its namespaces, so whatever listens there is its own.
+//! empty. It is alone in its namespaces, so every listener there is its own.
 
 mod output;
 mod probe;
@@ -48,10 +48,10 @@ const SETTLE_UNSEEN: Duration = Duration::from_secs(2);
 const COUNTER_MAX: Duration = Duration::from_millis(1_500);
 /// Payload that a program is asked with where the traffic has none of its own.
 const PAYLOAD_BYTES: u16 = 64;
-/// Where the kernel is told to leave pings to others, in the namespace of this process.
+/// Where the kernel is asked to leave pings to others, in the namespace of this process.
 const NO_PINGS: &str = "/proc/sys/net/ipv4/icmp_echo_ignore_all";
 
-/// Is the program's keeper until told to stop.
+/// Is the program's keeper until asked to stop.
 ///
 /// # Errors
 /// A sentence on what the program did wrong.
@@ -75,11 +75,11 @@ struct Kept<'a> {
     /// What it received is told by its counter, and by nothing else.
     is_asked: bool,
     ready: Ready,
-    /// The last segment that it was told of.
+    /// The last segment that was announced.
     segment: Option<SegmentSeen>,
-    /// Its counter when the last segment was told of.
+    /// Its counter when the last segment was announced.
     before: u64,
-    /// Nothing was sent since: its counter says what it said.
+    /// Nothing was sent since: its counter is unchanged.
     is_fresh: bool,
     _answering: Vec<(Lent<'a>, Option<Silenced>)>,
     _cleared: Cleared<'a>,
@@ -280,9 +280,9 @@ impl Starting<'_> {
                 let asked = probe::ask(self.address, payload_bytes);
                 self.program.check()?;
                 match asked {
-                    Ok(()) => {
-                        Ok(Some(format!("datagrams of {payload_bytes} bytes came back unchanged")))
-                    }
+                    Ok(()) => Ok(Some(format!(
+                        "datagrams of {payload_bytes} bytes were returned unchanged"
+                    ))),
                     // Bound to its interface, it hears nobody on this host.
                     Err(_) if self.line.is_told_interface() => Ok(None),
                     Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
@@ -296,7 +296,7 @@ impl Starting<'_> {
         }
     }
 
-    /// Waits for its first counter: without one nobody knows what it received.
+    /// Waits for its first counter: without one what it received is not known.
     fn counter_seen(&mut self) -> Result<String, String> {
         let began = Instant::now();
         while self.program.output.counter().is_none() {

@@ -1,8 +1,8 @@
-//! A folder on a disk, for an arm that is to keep what it is told: what it has in memory alone is no store's log.
+//! A folder on a disk, for an arm that keeps data: what it has in memory alone is no store's log.
 //!
-//! It lies where files outlast a restart (`/var/tmp`, file-hierarchy(7)), is empty, nobody else's, and goes with the arm;
-//! what an arm that was killed left there, the next one removes. What a sync costs there is told beside the figures, since
-//! they are figures of that disk too.
+//! It lies where files outlast a restart (`/var/tmp`, file-hierarchy(7)), is empty, private, and goes with the
+//! arm; what an arm that was killed left there, the next one removes. What a sync costs there is reported beside the
+//! figures, since they are figures of that disk too.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};

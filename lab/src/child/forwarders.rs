@@ -1,4 +1,4 @@
-//! Two forwarders that are nobody's app: the kernel's own bridge, and `xdp-bench redirect` of
+//! Two forwarders that are no app: the kernel's own bridge, and `xdp-bench redirect` of
 //! xdp-tools. Both run in the receive stack of the arm's interfaces; what is started here is undone
 //! here.
 
@@ -117,7 +117,7 @@ impl XdpBench {
     fn last_words(&mut self) -> String {
         let mut said = String::new();
         if let Some(errors) = self.child.stderr.take() {
-            // What cannot be read is not told.
+            // What cannot be read is not reported.
             let _ = errors.take(1 << 16).read_to_string(&mut said);
         }
         let words: Vec<&str> = said.split_whitespace().collect();

@@ -63,7 +63,9 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
                 .map_err(|e| e.to_string())?;
             send_as_told(caps, |plan| replay::<L>(place, setup.destination, &traffic, plan))
         }
-        WayIn::Sockets => Err("a client asks over sockets, and was not told what".to_owned()),
+        WayIn::Sockets => {
+            Err("a client asks over sockets, and no requests were configured".to_owned())
+        }
         WayIn::BothEnds { lane, ports } => {
             let ports = ports.each_ref().map(String::as_str);
             both_ends::serve::<L>(place(lane, &ports, setup.cpu), setup, &traffic)

@@ -25,7 +25,7 @@ fn read_line<T: DeserializeOwned>() -> Option<T> {
 /// Longer than a parent that lives waits before it kills, so that this changes nothing in a race that is well.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Has this process end soon after its parent, busy or not: within a long segment nobody reads standard input, and a
+/// Has this process end soon after its parent, busy or not: within a long segment nothing reads standard input, and a
 /// lane may be stuck in the kernel. What it started in turn goes with it (`setpriv --pdeathsig`).
 fn watch() -> io::Result<()> {
     let watch = || {

@@ -161,7 +161,7 @@ impl RedisServer {
     fn last_words(&mut self) -> String {
         let mut said = fs::read_to_string(self.disk.path().join("log")).unwrap_or_default();
         if let Some(errors) = self.child.stderr.take() {
-            // What cannot be read is not told.
+            // What cannot be read is not reported.
             let _ = errors.take(1 << 16).read_to_string(&mut said);
         }
         let words: Vec<&str> = said.split_whitespace().collect();

@@ -1,9 +1,9 @@
 //! The kernel's multicast routing as a forwarder: `smcrouted` (package smcroute) sets it up, and has nothing to do with
 //! a datagram after that. An output is an interface, and nothing is rewritten.
 //!
-//! A route names its source, so it is there before the first datagram is and nobody is asked for one. The kernel switches
-//! `mc_forwarding` on by itself, in this namespace, while the program is there; the reverse path filter is switched off,
-//! though the source is on the cable that datagrams come by.
+//! A route names its source, so it is there before the first datagram is and nobody is asked for one. The kernel
+//! switches `mc_forwarding` on by itself, in this namespace, while the program is there; the reverse path filter is
+//! switched off, though the source is on the cable that datagrams come by.
 
 use crate::fanout::FanoutPlan;
 use laneway_engine::pin_to_cpu;
@@ -95,7 +95,7 @@ impl Smcroute {
     fn last_words(&mut self) -> String {
         let mut said = String::new();
         if let Some(errors) = self.child.stderr.take() {
-            // What cannot be read is not told.
+            // What cannot be read is not reported.
             let _ = errors.take(1 << 16).read_to_string(&mut said);
         }
         let words: Vec<&str> = said.split_whitespace().collect();

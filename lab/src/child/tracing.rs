@@ -35,7 +35,7 @@ impl Drop for OwnFolder {
 }
 
 impl Tracing {
-    /// Begins, if only segments are wanted with nothing recorded until one is told of; the slot is the worker's.
+    /// Begins, if only segments are wanted with nothing recorded until one is announced; the slot is the worker's.
     ///
     /// # Errors
     /// When the file or the thread that writes it cannot be had.

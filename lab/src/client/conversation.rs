@@ -64,10 +64,10 @@ impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Wrong::Byte { at, of, wanted, came } => {
-                write!(f, "of {of} bytes, byte {at} came back as {came:#04x}, not {wanted:#04x}")
+                write!(f, "of {of} bytes, byte {at} was returned as {came:#04x}, not {wanted:#04x}")
             }
             Wrong::Reply { to, came } => write!(f, "{to} was answered with {came}"),
-            Wrong::Unasked { bytes } => write!(f, "{bytes} bytes came that nobody had asked for"),
+            Wrong::Unasked { bytes } => write!(f, "{bytes} bytes were received without a request"),
         }
     }
 }

@@ -211,7 +211,7 @@ fn a_wrong_byte_ends_its_connection_and_is_told() {
     assert!((3..=5).contains(&asked.answered), "{asked:?}");
     let behind = 29 - asked.answered;
     assert_eq!(fates(&asked), [("answered wrongly", 1), ("behind a wrong answer", behind)].into());
-    assert!(asked.wrong.as_ref().is_some_and(|why| why.contains("came back as")), "{asked:?}");
+    assert!(asked.wrong.as_ref().is_some_and(|why| why.contains("was returned as")), "{asked:?}");
 }
 
 #[test]

@@ -2,17 +2,17 @@
 //! port of a lane, and what the arm sends on is ticked off at the other.
 //!
 //! ```text
-//!   port 0   a frame now and then ──(one came out at port 1)──▶ segments, each on its schedule
+//!   port 0   a frame now and then ──(one arrived at port 1)──▶ segments, each on its schedule
 //!   port 1   every frame ticked off by its number, for the segment under way
 //! ```
 //!
 //! Assumes that the other ends of both ports are the arm's. What must always hold: no segment is sent
-//! before a frame has come through, so whatever port 0 refuses from then on found no room; every frame
+//! before a frame has come through, so every frame that port 0 refuses from then on found no room; every frame
 //! that comes counts once, as what it is. What it does not do: it says nothing of the lane's counters,
 //! which whoever runs it has.
 
 use super::Replay;
-use super::replay::put;
+use super::replay::fill_frame;
 use crate::arrivals::Arrived;
 use crate::plan::SegmentPlan;
 use crate::result::GeneratorReport;
@@ -31,12 +31,12 @@ const PAUSE_NS: u64 = 1_000_000;
 
 /// What it says to whoever runs it.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum FarEndMessage {
     /// A frame has come through: segments can be sent.
     Through,
     /// The last frame of a segment has left, or was refused.
     Sent(GeneratorReport),
-    /// What came of the segment under way, and how long sampled frames of it took since they were due; the answer to
+    /// The outcome of the segment under way, and how long sampled frames of it took since they were due; the answer to
     /// [`Tell::Report`].
     Arrived(Arrived, RoundTrips),
 }
@@ -48,7 +48,7 @@ pub(crate) struct BothEnds<'a> {
     /// Where in a frame its number lies, bytes from its start.
     number_at: usize,
     tells: Receiver<Tell>,
-    says: Sender<Said>,
+    says: Sender<FarEndMessage>,
     is_through: bool,
     sending: Option<Replay<'a>>,
     under_way: Option<Ticks>,
@@ -64,7 +64,7 @@ impl<'a> BothEnds<'a> {
         destination: [u8; 6],
         number_at: u16,
         tells: Receiver<Tell>,
-        says: Sender<Said>,
+        says: Sender<FarEndMessage>,
     ) -> BothEnds<'a> {
         BothEnds {
             traffic,
@@ -80,12 +80,12 @@ impl<'a> BothEnds<'a> {
         }
     }
 
-    fn say(&self, said: Said) {
-        // Nobody listens any more when the race is ending.
+    fn send(&self, said: FarEndMessage) {
+        // Nothing listens any more when the race is ending.
         let _ = self.says.send(said);
     }
 
-    /// Ticks off what came out of the arm: segment and number, where it had one.
+    /// Ticks off what the arm sends on: segment and number, where it had one.
     #[inline]
     fn take(&mut self, number: Option<(u8, u32)>, now_ns: u64) {
         match (&mut self.under_way, number) {
@@ -96,11 +96,11 @@ impl<'a> BothEnds<'a> {
                     self.trips.record(now_ns.saturating_sub(due_ns));
                 }
             }
-            // No kernel speaks here of its own accord, so a frame without a number is nobody's, too.
+            // No kernel speaks here of its own accord, so a frame without a number is foreign, too.
             (Some(ticks), _) => ticks.seen.foreign += 1,
             (None, Some((OPENING, _))) if !self.is_through => {
                 self.is_through = true;
-                self.say(Said::Through);
+                self.send(FarEndMessage::Through);
             }
             // The other frames that showed it.
             (None, _) => {}
@@ -151,9 +151,9 @@ impl FrameApp for BothEnds<'_> {
             // What was refused is the ring's count: the arm had no room for it.
             let report = replay.report(0);
             self.sending = None;
-            self.say(Said::Sent(report));
+            self.send(FarEndMessage::Sent(report));
         } else if !self.is_through && !burst.is_empty() {
-            put(self.traffic, &mut burst.frame_mut(0), self.destination, OPENING, 0);
+            fill_frame(self.traffic, &mut burst.frame_mut(0), self.destination, OPENING, 0);
         }
         Fill::At(turn.now_ns + PAUSE_NS)
     }
@@ -162,7 +162,9 @@ impl FrameApp for BothEnds<'_> {
         while let Ok(tell) = self.tells.try_recv() {
             match tell {
                 Tell::Segment(plan) => self.begin(plan),
-                Tell::Report => self.say(Said::Arrived(self.arrived(), self.trips.clone())),
+                Tell::Report => {
+                    self.send(FarEndMessage::Arrived(self.arrived(), self.trips.clone()))
+                }
             }
         }
     }
@@ -202,7 +204,7 @@ mod tests {
         lane: SimLane,
         world: SimWorld,
         tell: Sender<Tell>,
-        said: Receiver<Said>,
+        said: Receiver<FarEndMessage>,
     }
 
     impl<'a> Bench<'a> {
@@ -219,7 +221,7 @@ mod tests {
             let mut bench = Bench::new(traffic);
             let (sent, _) = bench.fill(0);
             bench.comes(EXIT, &sent, 0);
-            assert!(matches!(bench.said.try_recv(), Ok(Said::Through)));
+            assert!(matches!(bench.said.try_recv(), Ok(FarEndMessage::Through)));
             bench
         }
 
@@ -250,7 +252,7 @@ mod tests {
             self.tell.send(Tell::Report).unwrap();
             self.app.on_tick(Turn::default());
             match self.said.try_recv() {
-                Ok(Said::Arrived(arrived, _)) => arrived,
+                Ok(FarEndMessage::Arrived(arrived, _)) => arrived,
                 other => panic!("{other:?}"),
             }
         }
@@ -267,7 +269,7 @@ mod tests {
         bench.comes(ENTRY, &second, 6);
         assert!(bench.said.try_recv().is_err(), "it came back where it went in");
         bench.comes(EXIT, &[first, second].concat(), 7);
-        assert!(matches!(bench.said.try_recv(), Ok(Said::Through)));
+        assert!(matches!(bench.said.try_recv(), Ok(FarEndMessage::Through)));
         assert!(bench.said.try_recv().is_err(), "once is enough");
         assert_eq!(bench.fill(9), (Vec::new(), Fill::At(9 + PAUSE_NS)));
     }
@@ -284,7 +286,7 @@ mod tests {
         assert_eq!(numbered(&late[2][6..]), Some(Payload::Number(3 << 32 | 5)));
         assert!(bench.said.try_recv().is_err(), "the lane still has them");
         bench.fill(1_150);
-        let Ok(Said::Sent(report)) = bench.said.try_recv() else { panic!("it is sent") };
+        let Ok(FarEndMessage::Sent(report)) = bench.said.try_recv() else { panic!("it is sent") };
         assert_eq!((report.sent, report.refused, report.late_max_ns), (6, 0, 40));
         assert_eq!(bench.fill(2_000), (Vec::new(), Fill::At(2_000 + PAUSE_NS)));
     }

@@ -35,8 +35,8 @@ const NOWHERE: &str = "lo";
 
 impl LiveGenerator {
     /// Loads the program with its templates, to send out of interface `egress_ifindex` of the
-    /// thread's network namespace, to `destination` unless they have their own; `to_tap` puts in front what the reader of a TAP
-    /// device expects there, which the kernel leaves out for such frames.
+    /// thread's network namespace, to `destination` unless they have their own; `to_tap` puts in front what the reader
+    /// of a TAP device expects there, which the kernel leaves out for such frames.
     ///
     /// # Errors
     /// Missing privilege or kernel support.

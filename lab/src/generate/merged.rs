@@ -73,7 +73,7 @@ fn send(near: &Side, plan: &TrafficPlan) -> bool {
     near.namespace.enter(send).unwrap()
 }
 
-/// What comes of frames of this traffic at a socket that is told of trains, and how many datagrams its lane counted;
+/// What comes of frames of this traffic at a socket that takes trains, and how many datagrams its lane counted;
 /// `None` where that cannot be tried.
 fn received(plan: &TrafficPlan) -> Option<(Apart, u64)> {
     can_create().map_err(skip).ok()?;

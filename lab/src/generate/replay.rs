@@ -56,7 +56,7 @@ impl<'a> Replay<'a> {
 ///
 /// A lane whose buffers are shorter than the wire's frames cannot carry this traffic: the frame stays
 /// unsent and the number is missing, which the ledger shows.
-pub(super) fn put(
+pub(super) fn fill_frame(
     traffic: &Replayable,
     frame: &mut FrameMut<'_>,
     destination: [u8; 6],
@@ -97,7 +97,7 @@ impl FrameApp for Replay<'_> {
         let n = (of_burst as usize).min(burst.len()).min((self.plan.frames - self.next) as usize);
         for i in 0..n {
             let (segment, number) = (self.plan.segment, self.next);
-            put(self.traffic, &mut burst.frame_mut(i), self.destination, segment, number);
+            fill_frame(self.traffic, &mut burst.frame_mut(i), self.destination, segment, number);
             self.next += 1;
         }
         self.late.record(turn.now_ns - due_ns, n as u64);

@@ -1,7 +1,7 @@
 //! What the meter costs those whom it watches.
 //!
-//! At the beginning of a race [`event_ns`] measures what an event costs here. The race counts the events of each arm, and so
-//! says how much of an arm's CPU time is the meter's. What that is at worst, where every datagram has a softirq of its own:
+//! At the beginning of a race [`event_ns`] measures what an event costs here. The race counts the events of each arm,
+//! and so says how much of an arm's CPU time is the meter's. At worst, where every datagram has a softirq of its own:
 //!
 //! ```text
 //! cargo test --release -p laneway-lab --lib meter::cost -- --ignored --nocapture
@@ -25,8 +25,8 @@ const WEIGHED: Owner = Owner::Arm(0);
 /// Events of a datagram below which nothing is known: it crosses loopback in a softirq, entry, poll and exit.
 const EVENTS_MIN: f64 = 2.0;
 
-/// What an event of the meter costs on this machine, ns: datagrams to ourselves over loopback, each with a softirq of its
-/// own, with the meter and without. `None` where nothing can be sent there, or where what is measured is no cost.
+/// What an event of the meter costs on this machine, ns: datagrams to ourselves over loopback, each with a softirq of
+/// its own, with the meter and without. `None` where nothing can be sent there, or where what is measured is no cost.
 ///
 /// # Errors
 /// As for [`Meter::attach`].
@@ -82,9 +82,9 @@ fn window(socket: &UdpSocket) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! A UDP server on CPU 0 answers a client on CPU 1 over the loopback interface, 32 datagrams under way, so that softirqs
-    //! and switches, where the meter's programs run, are as frequent per datagram as they get. Windows with the meter and without
-    //! alternate in pairs, in random order; compared is how many round trips a window has.
+    //! A UDP server on CPU 0 answers a client on CPU 1 over the loopback interface, 32 datagrams under way, so that
+    //! softirqs and switches, where the meter's programs run, are as frequent per datagram as they get. Windows with
+    //! the meter and without alternate in pairs, in random order; compared is how many round trips a window has.
 
     use super::*;
     use laneway_stats::{BlockOrder, quantile};

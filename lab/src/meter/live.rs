@@ -61,7 +61,7 @@ impl Drop for Running {
 /// One at a time: they load the same CPUs.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The meter and this test's turn, or `None` with the reason said.
+/// The meter and this test's turn, or `None` with the reason reported.
 fn meter() -> Option<(Meter, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Some((Meter::attach().map_err(skip).ok()?, turn))
@@ -198,7 +198,7 @@ fn a_thread_that_the_kernel_starts_for_io_uring_is_its_processs() {
     let ran = run_time_ns(&poller) - ran;
     let own = meter.read().unwrap().since(&start).own_ns(ARM);
     assert!(ran > 1_000_000, "it polled for {ran} ns");
-    assert!(own >= ran / 2, "it ran for {ran} ns, and its process is said to have run for {own}");
+    assert!(own >= ran / 2, "it ran for {ran} ns, and its process is booked with {own}");
 }
 
 /// The folder of a thread of this process, when it has given itself its name.
@@ -222,7 +222,7 @@ fn run_time_ns(thread: &Path) -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// A cable and a socket at its far end that nobody reads.
+/// A cable and a socket at its far end that nothing reads.
 struct Cable {
     _pair: VethPair,
     near: Namespace,
@@ -275,7 +275,7 @@ fn cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The meter, an arm's cable and a foreign one; `None` with the reason said.
+/// The meter, an arm's cable and a foreign one; `None` with the reason reported.
 fn cables() -> Option<(Cable, Cable, Meter, MutexGuard<'static, ()>)> {
     can_create().map_err(skip).ok()?;
     let (meter, turn) = meter()?;
@@ -317,7 +317,8 @@ fn what_an_xdp_program_takes_is_the_arms_whose_interface_it_is_at() {
     let _sender = own.sender();
     let usage = used(&meter, 0);
     let contexts = usage.contexts_ns(ARM);
-    // Without the program it is a hundredth; whoever sends, and whichever thread softirqs run in, is interrupted for it.
+    // Without the program it is a hundredth; whoever sends, and whichever thread softirqs run in, is interrupted for
+    // it.
     assert!(contexts["softirq net_rx"] > usage.window_ns / 5, "{contexts:?}");
     assert_eq!(usage.own_ns(ARM), contexts["softirq net_rx"], "{contexts:?}");
 }

@@ -58,7 +58,7 @@ impl Usage {
         self.of(Owner::Generator(arm), Part::Task)
     }
 
-    /// Other programs and kernel threads, and softirq that polls interfaces which are nobody's here, ns.
+    /// Other programs and kernel threads, and softirq that polls interfaces of no arm, ns.
     pub(crate) fn foreign_ns(&self) -> u64 {
         self.sum(Owner::Foreign, &OWN)
     }
@@ -101,7 +101,7 @@ impl Usage {
             ("napi thread", self.of(own, Part::Napi)),
             ("softirq net_rx", self.of(own, Part::NetRx)),
             ("unattributed", self.unattributed_ns(arm)),
-            ("unattributed, nobody's", self.unattributed_host_ns()),
+            ("unattributed, of the host", self.unattributed_host_ns()),
             ("generator's side: task", self.of(side, Part::Task)),
             ("generator's side: napi thread", self.of(side, Part::Napi)),
             ("generator's side: softirq net_rx", self.of(side, Part::NetRx)),

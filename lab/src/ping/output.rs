@@ -18,7 +18,7 @@ const TIME_MS_MAX: f64 = 1e7;
 
 /// What it said.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Said {
+pub(super) struct PingOutput {
     /// Requests sent.
     pub(super) sent: u64,
     /// Requests replied to.
@@ -37,7 +37,7 @@ pub(super) struct Said {
 ///
 /// # Errors
 /// A sentence, where there is no summary of counts.
-pub(super) fn read(text: &str) -> Result<Said, String> {
+pub(super) fn read(text: &str) -> Result<PingOutput, String> {
     let mut replies_ns = Vec::new();
     let (mut duplicates, mut last_replied, mut from_zero) = (0, 0, false);
     let mut counts = None;
@@ -61,7 +61,7 @@ pub(super) fn read(text: &str) -> Result<Said, String> {
     }
     last_replied += u64::from(from_zero);
     let (sent, received) = counts.ok_or("it printed no summary of what was sent and received")?;
-    Ok(Said { sent, received, duplicates, last_replied, replies_ns, summary_ms })
+    Ok(PingOutput { sent, received, duplicates, last_replied, replies_ns, summary_ms })
 }
 
 /// The number of the request and the round trip, of a reply's line.

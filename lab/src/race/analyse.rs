@@ -158,14 +158,14 @@ pub(super) fn paired(data: Data<'_>, metric: Metric, sides: [Side; 2]) -> Vec<Pa
 }
 
 /// Which comparison: its metric, arm and load.
-type Place = (&'static str, usize, usize);
+type ComparisonKey = (&'static str, usize, usize);
 
 /// Who looks at a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
 /// however often one looks.
 pub(super) struct Judge {
-    looks: BTreeMap<Place, Looks>,
+    looks: BTreeMap<ComparisonKey, Looks>,
     /// Differences that were called: they are final, and hand their part of the error rate to the others.
-    called: BTreeMap<Place, Judgement>,
+    called: BTreeMap<ComparisonKey, Judgement>,
 }
 
 impl Judge {
@@ -222,14 +222,14 @@ impl Judge {
     /// One comparison among `family` of them.
     pub(super) fn compare(
         &mut self,
-        place: Place,
+        place: ComparisonKey,
         pairs: &[Pair],
         rule: Rule,
         share: f64,
         family: usize,
     ) -> Comparison {
         let is_of_family =
-            |called: &&Place| called.0 == place.0 && called.1 > 1 && **called != place;
+            |called: &&ComparisonKey| called.0 == place.0 && called.1 > 1 && **called != place;
         let called = self.called.keys().filter(is_of_family).count();
         let family = Family::new(ALPHA, family.max(1)).expect("a rate, and one at least");
         let alpha = family.alpha_each(called);
@@ -243,7 +243,7 @@ impl Judge {
     /// A verdict; one of a difference is kept, once it was given.
     pub(super) fn judge(
         &mut self,
-        place: Place,
+        place: ComparisonKey,
         comparison: &Comparison,
         noise: Option<&Comparison>,
     ) -> Judgement {
@@ -509,7 +509,7 @@ pub(super) fn faults(
             ));
         }
         for (what, n) in &ledger.wrong {
-            faults.push(format!("{}: {n} copies came {what}", place(segment)));
+            faults.push(format!("{}: {n} copies {what}", place(segment)));
         }
         if ledger.unexplained != 0 {
             faults.push(format!(
@@ -537,10 +537,7 @@ fn wrong_answers(segments: &[Segment], place: &impl Fn(&Segment) -> String) -> V
         }
         if ledger.foreign > 0 {
             let n = ledger.foreign;
-            faults.push(format!(
-                "{}: {n} times something came that nobody asked for",
-                place(segment)
-            ));
+            faults.push(format!("{}: {n} answers without a request", place(segment)));
         }
     }
     faults

@@ -52,12 +52,12 @@ pub(super) fn faults(trials: &[Trial]) -> Vec<String> {
             let ledger = &step.ledger;
             if !ledger.is_closed() {
                 faults.push(format!(
-                    "{place}: the ledger is open, {} of {} packets are unexplained, {} came twice",
+                    "{place}: the ledger is open, {} of {} packets are unexplained, {} were delivered twice",
                     ledger.unexplained, ledger.offered, ledger.duplicates
                 ));
             }
             for (what, n) in &ledger.wrong {
-                faults.push(format!("{place}: {n} copies came {what}"));
+                faults.push(format!("{place}: {n} copies {what}"));
             }
         }
     }
@@ -83,7 +83,7 @@ mod tests {
         let trial =
             Trial { capacity: found(5, ledger), zero_loss: found(4, wrong), ..Trial::empty(1, 0) };
         let faults = faults(&[trial, Trial::empty(0, 0)]);
-        let parts = ["arm 1, capacity search at 5/s: the ledger is open", "at 4/s: 2 copies came"];
+        let parts = ["arm 1, capacity search at 5/s: the ledger is open", "at 4/s: 2 copies"];
         assert_eq!(faults.len(), parts.len(), "{faults:?}");
         for (fault, part) in faults.iter().zip(parts) {
             assert!(fault.contains(part), "{fault}");

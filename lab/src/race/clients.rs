@@ -25,8 +25,8 @@ pub(super) fn describe(client: &ClientPlan, scenario: &Scenario) -> Traffic {
         spacing: scenario.arrivals,
         schedule: format!(
             "open loop, {}, one by one up to 50,000/s, in bursts of up to {} beyond, request n on \
-             connection n modulo {}; latency from the time a request is due. A closed loop has its next request due \
-             when an answer came",
+             connection n modulo {}; latency from the time a request is due. In a closed loop the next request is due \
+             with the answer to the one before it",
             scenario.arrivals.name(),
             scenario.burst,
             client.connections

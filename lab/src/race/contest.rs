@@ -43,7 +43,7 @@ pub(super) struct Contest<'a> {
     pub(super) options: &'a Options<'a>,
 }
 
-/// What came of it.
+/// Its outcome.
 #[derive(Default)]
 pub(super) struct Measured {
     /// In the order in which they were offered.
@@ -261,7 +261,7 @@ impl<'a> Contest<'a> {
     /// # Errors
     /// As for a run.
     pub(super) fn headroom(&self) -> Result<Vec<Headroom>, RaceError> {
-        // A client asks nobody where nobody answers; whether it is the limit, its share of its CPU says.
+        // A client asks nobody where nothing answers; whether it is the limit, its share of its CPU says.
         if self.sending.traffic.client().is_some() {
             return Ok(Vec::new());
         }
@@ -328,8 +328,8 @@ pub(super) struct Saturating {
     pub(super) headroom: Option<Headroom>,
 }
 
-/// Whether no generation follows. Of the last look there is only one, so a race whose first generations outlast its time
-/// is not over before an interval is possible.
+/// Whether no generation follows. Of the last look there is only one, so a race whose first generations outlast its
+/// time is not over before an interval is possible.
 fn is_over(extent: &Extent, [generations, rounds]: [usize; 2], elapsed: Duration) -> bool {
     let is_late = extent.rounds.is_none() && elapsed >= Duration::from_secs(extent.time_s);
     generations >= extent.generations

@@ -1,8 +1,8 @@
 //! What became of goals and claims: the comparisons of a race, set against limits. Pure, as what it rests on.
 //!
-//! A goal is judged as it is stated. A claim is a sentence of somebody else's, so it is also asked whether this race can
-//! tell at all: a load that was not offered, an arm that did not run, and a cost that would be the cost of a collapse
-//! are answered with the reason, never with a verdict.
+//! A goal is judged as it is stated. A claim is a sentence of somebody else's, so it is also asked whether this race
+//! can tell at all: a load that was not offered, an arm that did not run, and a cost that would be the cost of a
+//! collapse are answered with the reason, never with a verdict.
 
 use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
 use crate::result::{ClaimOutcome, ClaimStatus, GoalOutcome, GoalStatus, RaceResult};
@@ -13,18 +13,18 @@ use laneway_page::number::ratio;
 use laneway_stats::Rule;
 use laneway_stats::pairs::{self, Comparison, Limit, Pair};
 
-/// What a claim is told that waits for a trace.
+/// The answer to a claim that waits for a trace.
 const BY_TRACE: &str = "laneway race --trace and laneway trace analyze look there";
 
-/// What can be said of a demand.
+/// The answer to a demand.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum DemandAnswer {
     /// A figure with its interval, and what it answers.
     Measured(String, pairs::Answer),
-    /// Too little to say anything, for this reason.
+    /// Too little to decide it, for this reason.
     Undecided(String),
-    /// This race has nothing to say to it, for this reason.
-    Untold(String),
+    /// This race cannot answer it, for this reason.
+    Unanswerable(String),
 }
 
 /// True for a goal at a load that this version of the race offered, or at the saturating one if that was `sought`:
@@ -51,7 +51,7 @@ pub(super) fn goals(
 ) -> Vec<GoalOutcome> {
     let outcome = |goal: &Goal| {
         let (measured, status) = match judge(goal, result, trials, scenario.matters) {
-            Said::Measured(measured, answer) => (
+            DemandAnswer::Measured(measured, answer) => (
                 measured,
                 match answer {
                     pairs::Answer::Met => GoalStatus::Met,
@@ -59,7 +59,9 @@ pub(super) fn goals(
                     pairs::Answer::Undecided => GoalStatus::Inconclusive,
                 },
             ),
-            Said::Undecided(why) | Said::Untold(why) => (why, GoalStatus::Inconclusive),
+            DemandAnswer::Undecided(why) | DemandAnswer::Unanswerable(why) => {
+                (why, GoalStatus::Inconclusive)
+            }
         };
         GoalOutcome {
             goal: goal.sentence_of(without_rate(result), &result.closed_requests),
@@ -119,7 +121,7 @@ fn raced(
         return (why, ClaimStatus::CannotTell);
     }
     match judge(test, result, trials, matters) {
-        Said::Measured(measured, answer) => {
+        DemandAnswer::Measured(measured, answer) => {
             let status = match answer {
                 pairs::Answer::Met => ClaimStatus::Confirmed,
                 pairs::Answer::Missed => ClaimStatus::Refuted,
@@ -127,8 +129,8 @@ fn raced(
             };
             (measured, status)
         }
-        Said::Undecided(why) => (why, ClaimStatus::Inconclusive),
-        Said::Untold(why) => (why, ClaimStatus::CannotTell),
+        DemandAnswer::Undecided(why) => (why, ClaimStatus::Inconclusive),
+        DemandAnswer::Unanswerable(why) => (why, ClaimStatus::CannotTell),
     }
 }
 
@@ -140,14 +142,14 @@ fn calculated(figures: &Arithmetic) -> (String, ClaimStatus) {
         true => (format!("{} = {is}", figures.figure), ClaimStatus::Confirmed),
         false => {
             let off = ratio(value / figures.is);
-            let said = format!("{} = {is}, {off} times what is said", figures.figure);
-            (said, ClaimStatus::Refuted)
+            let figure = format!("{} = {is}, {off} times the claim", figures.figure);
+            (figure, ClaimStatus::Refuted)
         }
     }
 }
 
-/// Why a cost cannot be compared there; `None` where it can. An arm that loses packets spends its time on them, too, and
-/// what it then spends for each that it delivers is no cost of its work.
+/// Why a cost cannot be compared there; `None` where it can. An arm that loses packets spends its time on them, too,
+/// and what it then spends for each that it delivers is no cost of its work.
 fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
     let (arm, over) = sides(test, result).ok()?;
     let mut both = [Some(arm), over].into_iter().flatten().filter(|_| test.metric.is_cost());
@@ -163,9 +165,9 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
         let summary = result.summaries.iter().find(|s| (s.arm, s.load) == (arm, load))?;
         let at = result.loads_pps[load];
         match &summary.ledger {
-            ledger if ledger.unknown.is_some() => Some(format!(
-                "nobody knows what {name} received of {at}/s, so not what that cost it"
-            )),
+            ledger if ledger.unknown.is_some() => {
+                Some(format!("what {name} received of {at}/s is not known, nor what that cost it"))
+            }
             ledger if ledger.delivers() => None,
             ledger => Some(format!(
                 "{name} lost {:.1} % of {at}/s: that is a collapse, and no cost",
@@ -188,25 +190,25 @@ type Sides = (Side, Option<Side>);
 ///
 /// # Errors
 /// Why there is nothing to look at.
-fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, Said> {
+fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, DemandAnswer> {
     let load = match (goal.metric.has_no_load(), goal.load_pps) {
         (true, _) if goal.metric.is_searched() => {
             let load = is_searched(result).then_some(result.loads_pps.len());
-            load.ok_or_else(|| Said::Untold("no capacity was searched".to_owned()))?
+            load.ok_or_else(|| DemandAnswer::Unanswerable("no capacity was searched".to_owned()))?
         }
         (true, _) => {
             let are_sent = result.ping.as_ref().is_some_and(|ping| !ping.pings.is_empty());
             let load = are_sent.then_some(result.loads_pps.len());
-            load.ok_or_else(|| Said::Untold("no pings were sent".to_owned()))?
+            load.ok_or_else(|| DemandAnswer::Unanswerable("no pings were sent".to_owned()))?
         }
         (false, Some(pps)) => offered(result, pps)?,
         (false, None) => load_of(result, None)
-            .ok_or_else(|| Said::Undecided("no saturating load was found".to_owned()))?,
+            .ok_or_else(|| DemandAnswer::Undecided("no saturating load was found".to_owned()))?,
     };
     let index = |name: &String| {
         let is_it = |arm: &crate::result::Arm| arm.name == *name && !arm.is_noise_floor;
         let place = result.arms.iter().position(is_it);
-        place.ok_or_else(|| Said::Untold(format!("arm `{name}` did not run")))
+        place.ok_or_else(|| DemandAnswer::Unanswerable(format!("arm `{name}` did not run")))
     };
     let arm = index(&goal.arm)?;
     let over = match (goal.other_arm(), goal.over_load_pps) {
@@ -217,19 +219,21 @@ fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, Said> {
     Ok(((arm, load), over))
 }
 
-fn offered(result: &RaceResult, pps: u64) -> Result<usize, Said> {
+fn offered(result: &RaceResult, pps: u64) -> Result<usize, DemandAnswer> {
     load_of(result, Some(pps))
-        .ok_or_else(|| Said::Untold(format!("{pps}/s was not offered in this race")))
+        .ok_or_else(|| DemandAnswer::Unanswerable(format!("{pps}/s was not offered in this race")))
 }
 
-fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Said {
+fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> DemandAnswer {
     let data = Data { segments: &result.segments, trials };
     if result.drift.as_ref().is_some_and(|drift| !drift.is_absorbed) {
-        return Said::Undecided("the base's own cost drifted faster than pairs absorb".to_owned());
+        return DemandAnswer::Undecided(
+            "the base's own cost drifted faster than pairs absorb".to_owned(),
+        );
     }
     let (arm, over) = match sides(goal, result) {
         Ok(sides) => sides,
-        Err(said) => return said,
+        Err(answer) => return answer,
     };
     let pairs = match over {
         Some(over) => paired(data, goal.metric, [over, arm]),
@@ -239,7 +243,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
     let looked = arm.0.max(1);
     let mut of_arm = result.findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
     let Some(finding) = of_arm.find(|finding| finding.comparison.look.number > 0) else {
-        return Said::Undecided("nothing of it can be compared".to_owned());
+        return DemandAnswer::Undecided("nothing of it can be compared".to_owned());
     };
     let (look, rule) = (finding.comparison.look, rule_of(goal, matters));
     let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
@@ -247,7 +251,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
     let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
     let (Some(estimate), Some(interval)) = (found.estimate, found.interval) else {
         let doubt = found.judge(None).doubt.map_or_else(String::new, |doubt| format!(": {doubt}"));
-        return Said::Undecided(format!("no interval{doubt}"));
+        return DemandAnswer::Undecided(format!("no interval{doubt}"));
     };
     let percent = percent_of(interval.confidence);
     let pairs = found.effects.len();
@@ -276,7 +280,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> Sa
         let answer = found.answer(limit, noise.as_ref()).answer;
         bounded(goal, result, arm, over, (limit, answer))
     });
-    Said::Measured(measured + &open_ends(goal, result, arm, over), all(answers))
+    DemandAnswer::Measured(measured + &open_ends(goal, result, arm, over), all(answers))
 }
 
 /// How the values that a demand is about are compared: what is to be no more than so much above another arm's, by

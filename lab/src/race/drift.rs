@@ -1,9 +1,9 @@
 //! Whether the machine changed under the race: the base's own cost, generation by generation.
 //!
 //! Base and arm of a round are neighbours in time, and which of them goes first is shuffled: what changes slowly is the
-//! same for both. So a drift is told with its size, and takes no verdict away, as long as what it comes to from one round
-//! to the next is less than a difference that matters. The generation is the unit, since within one the processes are
-//! the same and neighbours share more than the trend.
+//! same for both. So a drift is reported with its size, and takes no verdict away, as long as what it comes to from one
+//! round to the next is less than a difference that matters. The generation is the unit, since within one the processes
+//! are the same and neighbours share more than the trend.
 
 use super::analyse::measured;
 use crate::result::{BaseDrift, RaceResult, Segment};
@@ -45,15 +45,17 @@ fn costs(segments: &[Segment]) -> Vec<f64> {
 /// The sentence of a drift.
 fn sentence(drift: &BaseDrift) -> String {
     let BaseDrift { generations, change, p, per_round, is_absorbed } = *drift;
-    let told = format!(
+    let drifted = format!(
         "the base's own cost drifted by {:+.1} % over the race (Theil-Sen; Mann-Kendall p {p:.4}, {generations} \
          generations), {:.2} % from one round to the next",
         change * 100.0,
         per_round * 100.0
     );
     match is_absorbed {
-        true => format!("{told}: base and arm of a round share it, so verdicts stand"),
-        false => format!("{told}: more than base and arm of a round share, so there is no verdict"),
+        true => format!("{drifted}: base and arm of a round share it, so verdicts stand"),
+        false => {
+            format!("{drifted}: more than base and arm of a round share, so there is no verdict")
+        }
     }
 }
 
@@ -116,7 +118,7 @@ mod tests {
         let found = result.drift.clone().expect("it drifted");
         assert!(had_one && !found.is_absorbed && found.per_round > 0.07, "{found:?}");
         tell(&mut result);
-        assert!(result.too_few.last().expect("it is told").contains("no verdict"));
+        assert!(result.too_few.last().expect("a reason is given").contains("no verdict"));
         let doubts = result.findings.iter().map(|finding| finding.judgement.doubt);
         assert!(doubts.into_iter().all(|doubt| matches!(doubt, Some(Doubt::Drifted { .. }))));
     }

@@ -1,7 +1,7 @@
-//! How long a race takes, told before it starts: from its arms, loads, segments and generations.
+//! How long a race takes, estimated before it starts: from its arms, loads, segments and generations.
 //!
-//! An estimate for a person who waits. Nothing is decided by it, and what a race finds out first (a saturating load, the
-//! arms that do not start) is not in it.
+//! An estimate for a person who waits. Nothing is decided by it, and what a race finds out first (a saturating load,
+//! the arms that do not start) is not in it.
 
 use super::{Length, contest, entrants, extent_of};
 use crate::scenario::{CapacityPlan, PingPlan, Scenario};

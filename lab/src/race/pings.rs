@@ -223,7 +223,7 @@ pub(super) fn notes(scenario: &Scenario, program: Option<&str>) -> Vec<String> {
     let mut notes = vec![
         "a round trip is the time a reply is in the driver of the generator's interface minus the \
          time its request was due, never halved; it is read by an XDP program there, in the softirq \
-         of whoever sends, whose cost is in every arm's figure alike"
+         of the sender, whose cost is in every arm's figure alike"
             .to_owned(),
         "the round trips of a load are those of the load itself: every request is a probe".to_owned(),
     ];

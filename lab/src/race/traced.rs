@@ -1,9 +1,9 @@
 //! The pass behind the last generation: every arm of ours once more, traced, and what its trace says.
 //!
-//! It comes behind all generations, and not behind the loads of a measured trial, so that no process that is measured has a
-//! recorder, a ring or a thread that writes files, and so that races with and without `--trace` are the same:
-//! same children, told the same, in the same order. One segment per arm is enough: a trace explains, it
-//! does not compare.
+//! It comes behind all generations, and not behind the loads of a measured trial, so that no process that is measured
+//! has a recorder, a ring or a thread that writes files, and so that races with and without `--trace` are the same:
+//! same children, with the same orders, in the same sequence. One segment per arm is enough: a trace explains, it does
+//! not compare.
 //!
 //! What must always hold: a trace that failed costs its own arm its explanation and the race nothing; what
 //! an interrupted pass leaves is whole traces only.

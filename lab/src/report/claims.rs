@@ -1,4 +1,4 @@
-//! What was said, and what comes of it: the claims of several races as one page of Markdown, a table for each race and
+//! Claims and answers: the claims of several races as one page of Markdown, a table for each race and
 //! below it how that race was made.
 //!
 //! Every word beyond the headings comes from a result, so the page is made again from the files and never by hand.
@@ -10,15 +10,15 @@ use laneway_page::markup::put;
 use laneway_page::number::ABSENT;
 
 const HEAD: &str = "\
-# What was said, and what comes of it
+# Claims and answers
 
 Made by `laneway report --claims` from the result files of the races below: change those, not this page. Each sentence is
 quoted from its report; *then* is the figure given with it, *asked as* what the lab made of it, *now* what the lab measured.
 
-- **confirmed**: the whole interval keeps the limit, or the author's own figures come to what is said.
+- **confirmed**: the whole interval keeps the limit, or the author's own figures come to the claim.
 - **refuted**: the whole interval is beyond the limit, or the figures come to something else.
 - **inconclusive**: the interval holds the limit, or is nearer to it than the base is to itself.
-- **cannot be told here**: the race has nothing to say to it, for the reason that stands there.
+- **cannot be answered here**: the race has nothing to say to it, for the reason that stands there.
 - **for a trace**: no race answers it, but a trace may.
 
 ";
@@ -36,7 +36,7 @@ pub(super) fn page(results: &[RaceResult]) -> String {
 fn section(out: &mut String, result: &RaceResult) {
     put!(out, "## {}\n\n", inline(&result.title));
     if let Some(source) = &result.claims_of {
-        put!(out, "Said by: {}\n\n", inline(source));
+        put!(out, "Source: {}\n\n", inline(source));
     }
     if let Some(disclaimer) = disclaimer(result) {
         put!(out, "**{disclaimer}**\n\n");
@@ -44,7 +44,7 @@ fn section(out: &mut String, result: &RaceResult) {
     if result.claims.is_empty() {
         out.push_str("No claim was put to this race.\n\n");
     } else {
-        out.push_str("| said | then | asked as | now | verdict |\n|---|---|---|---|---|\n");
+        out.push_str("| claim | then | asked as | now | verdict |\n|---|---|---|---|---|\n");
         result.claims.iter().for_each(|claim| row(out, claim));
         out.push('\n');
     }
@@ -102,7 +102,7 @@ mod tests {
         ];
         let page = page(&[result.clone()]);
         let rows = "\
-| said | then | asked as | now | verdict |
+| claim | then | asked as | now | verdict |
 |---|---|---|---|---|
 | \"822 times \\| as efficient\" | 8.22 against 0.01 % of CPU | CPU per record of xdp at 200000/s: at most 0.00122 times packet \
 | 0.167 times (0.160 to 0.175); the report left the kernel out | **refuted** |
@@ -126,7 +126,7 @@ laneway race features --quick --out /tmp/race
         ] {
             assert!(made.contains(part), "{part}: {made}");
         }
-        assert!(page.contains("Said by: report 0\n"));
+        assert!(page.contains("Source: report 0\n"));
         let wider = |line: &&str| line.starts_with('|') && line.matches(" | ").count() != 4;
         assert_eq!(page.lines().filter(|line| !line.starts_with("|--")).find(wider), None);
     }
@@ -148,7 +148,7 @@ laneway race features --quick --out /tmp/race
             (ClaimStatus::Confirmed, "confirmed"),
             (ClaimStatus::Refuted, "refuted"),
             (ClaimStatus::Inconclusive, "inconclusive"),
-            (ClaimStatus::CannotTell, "cannot be told here"),
+            (ClaimStatus::CannotTell, "cannot be answered here"),
             (ClaimStatus::ForTrace, "for a trace"),
         ];
         result.claims = all.iter().map(|(status, word)| claim(word, *status)).collect();
@@ -157,7 +157,7 @@ laneway race features --quick --out /tmp/race
             assert!(page.contains(&format!("| **{word}** |")) && HEAD.contains(word), "{word}");
         }
         let disclaimed = page.find("no verdict below is to be believed").expect("it says so");
-        assert!(disclaimed < page.find("| said |").expect("there is a table"));
+        assert!(disclaimed < page.find("| claim |").expect("there is a table"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The tables of what has no offered load: capacities, and those of a race of pings: what the founding report's table had, for both probes, with what it
-//! lacked: percentiles, how many were sent and not replied to, and what each arm obtained.
+//! The tables of what has no offered load: capacities, and those of a race of pings: what the founding report's table
+//! had, for both probes, with what it lacked: percentiles, how many were sent and not replied to, and what each arm
+//! obtained.
 
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
 use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
@@ -119,7 +120,7 @@ fn requests(result: &RaceResult, ping: &PingSection) -> Table {
         column("requests", "", "As the schedule asked for; of ping, as it says."),
         column("replied", "", "Requests with a reply."),
         column("no reply", "%", "Share of the requests without; ours by place in the ledger."),
-        column("late", "", "Replies later than 10 ms; of ping, not told apart."),
+        column("late", "", "Replies later than 10 ms; not counted of ping."),
         column("twice", "", "Replies to a request that had one; each is a fault."),
     ];
     let cells = |[sent, replied, twice]: [u64; 3], late: Option<u64>| {
@@ -235,7 +236,7 @@ fn capacities(result: &RaceResult, rows: &[CapacityRow], caption: String) -> Tab
                 [Cell::Figure(figure(median / 1e3), median), Cell::Figure(range, max - min)]
             }
             None => {
-                let why = "not even the lowest rate came through";
+                let why = "not even the lowest rate was carried";
                 [Cell::Absent(why.to_owned()), Cell::Absent(why.to_owned())]
             }
         });

@@ -8,9 +8,9 @@
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{duration, figure, short};
 
-/// Arms told apart by colour, marker and dash; more arms begin again.
+/// Arms distinguished by colour, marker and dash; more arms begin again.
 pub(super) const ARM_STYLES: usize = 8;
-/// Parts of a stack told apart by colour; further parts are hatched too.
+/// Parts of a stack distinguished by colour; further parts are hatched too.
 pub(super) const PART_STYLES: usize = 8;
 
 /// Maps values to positions between two pixels.

@@ -445,7 +445,7 @@ pub(super) fn segments(result: &RaceResult) -> Table {
         column(
             "not attributed",
             "",
-            "Interrupts and softirqs that cannot be said to be anybody's: in no figure.",
+            "Interrupts and softirqs that cannot be attributed: in no figure.",
         ),
         column("others", "", "Programs that are no part of the race: in no figure."),
         column(

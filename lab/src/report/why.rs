@@ -27,7 +27,7 @@ pub(super) fn preface(result: &RaceResult) -> String {
         "Behind the last block each arm was started once more, traced, and offered {} once. No process that was \
          measured had a tracer{except}, and no figure of these segments is in any other table. A trace is of one \
          thread, the arm's worker, in time as the clock has it: where the receive stack or another program \
-         had the worker's CPU, that time counts for whatever the worker was at.",
+         had the worker's CPU, that time counts for the call that the worker was in.",
         loads.join(", ")
     )
 }
@@ -249,7 +249,7 @@ fn sentences(traced: &TracedArm, explanation: &Explanation, shared: &[String]) -
     let mut told =
         format!("Detectors: {} of {all} fired, {silent} found nothing", explanation.fired.len());
     if withheld > 0 {
-        told += &format!(", {withheld} cannot be told because of holes in the trace");
+        told += &format!(", {withheld} cannot be answered because of holes in the trace");
     }
     if unable > 0 {
         told += &format!(", {unable} need events that a worker's own trace does not hold");

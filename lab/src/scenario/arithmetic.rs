@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const EXPRESSION_BYTES_MAX: usize = 200;
 /// Deepest nesting of parentheses and signs.
 const DEPTH_MAX: usize = 16;
-/// How far a figure may be off what was said, unless said otherwise: a share.
+/// How far a figure may be off what was given, unless stated otherwise: a share.
 const WITHIN: f64 = 0.01;
 
 /// A figure, and what it is said to come to.

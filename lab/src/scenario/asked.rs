@@ -1,4 +1,4 @@
-//! Tests of scenarios in which a client asks a store: of an app that speaks RESP, whatever it is called.
+//! Tests of scenarios in which a client asks a store: of an app that speaks RESP, under any name.
 
 use super::*;
 use crate::tables::TablesOf;

@@ -2,7 +2,7 @@
 //!
 //! A claim is a sentence of somebody's and what answers it: a test by this race, a calculation with the author's own
 //! figures, a trace, or nothing that this bench can do, with the reason. Whatever answers it, it has a row wherever the
-//! race is reported: a sentence that cannot be told here is not left out.
+//! race is reported: a sentence that cannot be answered here is not left out.
 
 use super::arithmetic::Arithmetic;
 use super::{CapacityPlan, Extent, Fanout, PingPlan, Scenario, ScenarioError, value};

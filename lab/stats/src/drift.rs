@@ -3,8 +3,8 @@
 //!
 //! Both look at pairs of values only (which of the two is larger, and how steep the way between them), so neither one
 //! wild value nor the shape of the spread decides; Mann, "Nonparametric Tests Against Trend" (Econometrica 13:3, 1945),
-//! Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau" (JASA 63:324, 1968). They assume that values are
-//! independent beside the trend: give means of stretches that are long against what neighbours share.
+//! Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau" (JASA 63:324, 1968). They assume that values
+//! are independent beside the trend: give means of stretches that are long against what neighbours share.
 
 use crate::normal::upper_tail;
 use crate::quantile;

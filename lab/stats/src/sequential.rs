@@ -14,7 +14,7 @@
 //! in the intervals of all looks at once with the stated confidence, so the race may stop at any of
 //! them, for any reason.
 //!
-//! What it assumes: the clock (the share) is nobody's data, and neither is the moment of a look. Who
+//! What it assumes: the clock (the share) depends on no data, and neither is the moment of a look. Who
 //! moves segments to where doubt is left lets the data choose how much is learnt by the next look; that
 //! strains the second assumption, and the simulator shows by how much (not measurably).
 
@@ -188,7 +188,7 @@ impl Plan {
     fn catch_up(&mut self, past: &[(f64, f64)], spending: Spending) {
         for &(share, information) in &past[self.levels.len()..] {
             let spend = spending.spent(self.alpha, share) - self.spent;
-            // Too little to be told from nothing is kept for the next look.
+            // Too little to be distinguished from nothing is kept for the next look.
             let spend = if spend < TAIL_MIN { 0.0 } else { spend };
             self.spent += spend;
             let boundary = self.boundary.look(information, spend);

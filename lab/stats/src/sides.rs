@@ -1,18 +1,20 @@
 //! Two sides of a few runs each, not paired: by how much one side differs from the other when the machine drifts.
 //!
-//! A run gives one value per quantity, so runs are the unit. Values of neighbouring runs are more alike than others, for
-//! a machine warms up, is moved, or gets other neighbours; runs of one side that were made before all runs of the other
-//! differ by that alone. Two models of it are fitted, and a difference counts only where it stands against both:
+//! A run gives one value per quantity, so runs are the unit. Values of neighbouring runs are more alike than others,
+//! for a machine warms up, is moved, or gets other neighbours; runs of one side that were made before all runs of the
+//! other differ by that alone. Two models of it are fitted, and a difference counts only where it stands against both:
 //!
-//! - *A walk*: every run adds a step of its own to a common path. The spread of the steps, with the change of side taken
-//!   out, says how far the mean of one side may have walked from that of the other. For values without any drift the
-//!   same formula is right where the sides took turns, and wide where they did not.
-//! - *A line*: least squares on side and place in the order. It takes a steady drift off; and where the sides take turns
-//!   on a calm machine the steps hang together, so that the walk's interval alone is a little too narrow (it covers in 92 %).
+//! - *A walk*: every run adds a step of its own to a common path. The spread of the steps, with the change of side
+//!   taken out, says how far the mean of one side may have walked from that of the other. For values without any drift
+//!   the same formula is right where the sides took turns, and wide where they did not.
+//! - *A line*: least squares on side and place in the order. It takes a steady drift off; and where the sides take
+//!   turns on a calm machine the steps hang together, so that the walk's interval alone is a little too narrow (it
+//!   covers in 92 %).
 //!
 //! The interval reported spans both, the p-value is the larger. What must always hold: of equal sides at most 5 % are
-//! found to differ, whatever the drift (`tests/sides_proof.rs`); where the sides took turns little power is paid for it.
-//! It assumes that a step between two sides is like one within a side: a machine that was exchanged in between is not covered.
+//! found to differ, whatever the drift (`tests/sides_proof.rs`); where the sides took turns little power is paid for
+//! it. It assumes that a step between two sides is like one within a side: a machine that was exchanged in between is
+//! not covered.
 
 use crate::compare::Side;
 use crate::student::{critical, two_sided_p};
@@ -137,8 +139,9 @@ mod tests {
     }
 
     // By hand: base 1, 2, 4 and arm 3, 5, 5 in turns; means 7/3 and 13/3, difference 2. Steps 2, -1, 3, -1, 1 less
-    // +2, -2, +2, -2, +2 are 0, 1, 1, 1, -1: variance 4/4 = 1. Weights behind each step, from the end: 1/3, 0, 1/3, 0, 1/3:
-    // sum of squares 1/3, error 0.57735, t 3.4641 at 4 degrees of freedom: p = 0.02572, half-width 2.77645 x 0.57735.
+    // +2, -2, +2, -2, +2 are 0, 1, 1, 1, -1: variance 4/4 = 1. Weights behind each step, from the end: 1/3, 0, 1/3, 0,
+    // 1/3: sum of squares 1/3, error 0.57735, t 3.4641 at 4 degrees of freedom: p = 0.02572, half-width 2.77645 x
+    // 0.57735.
     #[test]
     fn a_walk_agrees_with_a_calculation_by_hand() {
         let runs = in_turns(&[1.0, 3.0, 2.0, 5.0, 4.0, 5.0]);

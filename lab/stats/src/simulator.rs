@@ -7,7 +7,7 @@
 mod paired;
 mod runs;
 
-pub use paired::{Burst, PairMachine, Plan};
+pub use paired::{NoiseBurst, PairMachine, Plan};
 pub use runs::{RunMachine, RunOrder};
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //!
 //! The tail is the finite trigonometric sum of Abramowitz and Stegun (Handbook of Mathematical
 //! Functions, 26.7.3 and 26.7.4), exact but for rounding. Being one minus a sum it has absolute,
-//! not relative, precision: about 1e-14, so nothing below [`TAIL_MIN`] is told apart.
+//! not relative, precision: about 1e-14, so nothing below [`TAIL_MIN`] is distinguished.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 

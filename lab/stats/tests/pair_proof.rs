@@ -8,7 +8,7 @@
 #![expect(clippy::print_stdout, reason = "`--nocapture` shows the measured shares")]
 
 use laneway_stats::pairs::{Answer, Comparison, Limit, Pair, information, next_shares};
-use laneway_stats::simulator::{Burst, Episode, PairMachine, Plan};
+use laneway_stats::simulator::{Episode, NoiseBurst, PairMachine, Plan};
 use laneway_stats::{Family, Look, Looks, Rule, Spending, Verdict};
 
 /// A race of a minute, as the engine plans it.
@@ -16,7 +16,7 @@ const MINUTE: Plan = Plan { generations: 24, pairs: 8 };
 /// Precise enough to be reached in some races and not in others.
 const RULE: Rule = Rule { half_width_target: 0.04, ..Rule::COST };
 
-const BURSTS: Burst = Burst { begins: 0.03, segments: 4.0, factor: 1.5, loses: 0.6 };
+const BURSTS: NoiseBurst = NoiseBurst { begins: 0.03, segments: 4.0, factor: 1.5, loses: 0.6 };
 
 const TWO_KINDS: Episode = Episode { share: 0.2, factor: 1.1 };
 
@@ -172,7 +172,7 @@ fn any_race(seed: u64) -> (PairMachine, Plan, f64) {
         drift: between(4, -0.002, 0.002),
         mode: Episode { share: between(14, 0.0, 0.5), factor: between(15, 0.8, 1.3) },
         generation: between(5, 0.0, 0.1),
-        burst: Burst {
+        burst: NoiseBurst {
             begins: between(6, 0.0, 0.06),
             segments: between(7, 1.0, 8.0),
             factor: between(8, 0.7, 3.0),

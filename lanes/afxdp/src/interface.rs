@@ -1,7 +1,7 @@
 //! An interface with its queues, which only this lane asks for (`ethtool -l`).
 //!
-//! Assumes Linux's interface ioctls; everything is about the network namespace of the calling thread. What it does not do:
-//! it changes nothing.
+//! Assumes Linux's interface ioctls; everything is about the network namespace of the calling thread. What it does not
+//! do: it changes nothing.
 
 use crate::{
     config::NAME,

@@ -33,6 +33,7 @@ impl LaneKind for AfXdpKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "afxdp",
         about: "AF_XDP sockets: rings shared with the kernel",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::FRAMES,
         takes_stack: true,

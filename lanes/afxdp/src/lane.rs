@@ -40,12 +40,12 @@ const LIVENESS_EMPTY_POLLS: u32 = 8192;
 const STALL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// An interface to open a port on, with the program that is attached there already, if there is one.
-type Place = (Interface, Option<Arc<Program>>);
+type InterfaceWithProgram = (Interface, Option<Arc<Program>>);
 
 /// The lane: one worker's queue of every interface, over one memory.
 pub struct AfXdp {
     // Dropped first: takes the sockets out of the programs' maps (and detaches the programs, if
-    // nobody else uses them), then closes the sockets.
+    // nothing else uses them), then closes the sockets.
     ports: Vec<Port>,
     plane: Plane,
     /// By port, then the bell if there is one.
@@ -133,7 +133,7 @@ impl AfXdp {
     fn open_allowing(
         requested: CapSet,
         mut config: Config,
-        places: impl Fn(&Config) -> Result<Vec<Place>, LaneError>,
+        places: impl Fn(&Config) -> Result<Vec<InterfaceWithProgram>, LaneError>,
     ) -> Result<AfXdp, LaneError> {
         loop {
             match AfXdp::open_as(&config, places(&config)?) {
@@ -151,7 +151,7 @@ impl AfXdp {
         }
     }
 
-    fn open_as(config: &Config, places: Vec<Place>) -> Result<AfXdp, LaneError> {
+    fn open_as(config: &Config, places: Vec<InterfaceWithProgram>) -> Result<AfXdp, LaneError> {
         let umem = map_umem(config, places.len())?;
         let mut lane = AfXdp {
             ports: Vec::with_capacity(places.len()),
@@ -165,7 +165,7 @@ impl AfXdp {
         Ok(lane)
     }
 
-    fn add_port(&mut self, config: &Config, place: Place) -> Result<(), LaneError> {
+    fn add_port(&mut self, config: &Config, place: InterfaceWithProgram) -> Result<(), LaneError> {
         let (interface, shared) = place;
         let is_shared = shared.is_some();
         let first = self.ports.first().map(|port| &port.socket);

@@ -108,7 +108,7 @@ pub(crate) struct Plane {
     free: FreeList,
     /// Of each frame that left the free list, whether it was lent.
     lent: Box<[bool]>,
-    /// Where a frame to be passed is copied, so that nobody borrows the UMEM during the call.
+    /// Where a frame to be passed is copied, so that nothing borrows the UMEM during the call.
     passing: Vec<u8>,
 }
 
@@ -219,8 +219,8 @@ impl Plane {
         unsafe { burst.extend(empty.take(frames)) };
     }
 
-    /// Acts on the verdicts of the burst of `port`, then empties it. Transmissions are published, not yet announced to the kernel: see
-    /// [`take_unsent`](Self::take_unsent).
+    /// Acts on the verdicts of the burst of `port`, then empties it. Transmissions are published, not yet announced to
+    /// the kernel: see [`take_unsent`](Self::take_unsent).
     pub(crate) fn settle(&mut self, port: usize, pass: PassFrame<'_>) {
         self.reap();
         for i in 0..self.ports[port].burst.len() {
@@ -256,7 +256,7 @@ impl Plane {
     }
 
     /// Nothing leaves by `port` any more: what the kernel has not taken off the transmit ring is
-    /// counted as refused instead of sent, and so is what is told to leave from now on. The frames
+    /// counted as refused instead of sent, and so is every frame that is to leave from now on. The frames
     /// stay where they are: the kernel may still read them.
     pub(crate) fn close(&mut self, port: usize) {
         let PlanePort { rings, counters, closed, dropped, .. } = &mut self.ports[port];

@@ -1,7 +1,7 @@
 //! One single-producer single-consumer ring, as AF_XDP defines it: two free-running 32-bit indices
 //! and a power of two of slots, shared with the kernel.
 //!
-//! Assumes that the other side keeps the same protocol and that nobody else uses our side. What
+//! Assumes that the other side keeps the same protocol and that nothing else uses our side. What
 //! must always hold: the producer writes only slots from `producer` up to `consumer + entries`, the
 //! consumer reads only slots from `consumer` up to `producer`; a slot changes hands when an index is
 //! *stored with release* by one side and *loaded with acquire* by the other:
@@ -140,13 +140,13 @@ impl<T: Copy> RingMemory<T> for SharedMemory<T> {
 
     #[inline]
     unsafe fn read(&self, index: u32) -> T {
-        // SAFETY: `slot` is in bounds; the caller owns it by the protocol, so nobody writes it now.
+        // SAFETY: `slot` is in bounds; the caller owns it by the protocol, so nothing writes it now.
         unsafe { self.slot(index).read() }
     }
 
     #[inline]
     unsafe fn write(&self, index: u32, value: T) {
-        // SAFETY: `slot` is in bounds; the caller owns it by the protocol, so nobody else uses it.
+        // SAFETY: `slot` is in bounds; the caller owns it by the protocol, so nothing else uses it.
         unsafe { self.slot(index).write(value) }
     }
 }

@@ -1,6 +1,6 @@
 //! Several workers on one interface: one program and one map of sockets, a queue for each worker.
 //!
-//! An interface has one XDP program, so the lanes of several workers share it. Whoever starts the
+//! An interface has one XDP program, so the lanes of several workers share it. The owner of the
 //! workers attaches the programs once; each worker, on its own thread, opens a lane on its own queue
 //! and enters its socket. The device (its RSS hash) decides which queue a flow takes, so a flow stays
 //! with one worker.

@@ -1,8 +1,8 @@
-//! The UMEM: one memory of equal frames shared by all ports of the lane, and the frames nobody uses.
+//! The UMEM: one memory of equal frames shared by all ports of the lane, and the frames that are free.
 //!
 //! Assumes a frame size that is a power of two. What must always hold: every frame is in exactly one
 //! place - free list, with the kernel to receive into, burst, with the kernel to transmit - and
-//! whoever takes it from one place puts it into another. The free list checks in debug builds that
+//! the code that takes it from one place puts it into another. The free list checks in debug builds that
 //! no frame is returned twice. What it does not do: it knows no ring and makes no system call.
 
 use laneway_core::{FrameSpan, Region};
@@ -89,7 +89,7 @@ impl Umem {
         into.clear();
         into.resize(bytes, 0);
         // SAFETY: `bytes_of` checked that the span lies inside the mapping, `into` has just been
-        // given that length and is no part of it, and nobody writes a frame that the caller owns.
+        // given that length and is no part of it, and nothing writes a frame that the caller owns.
         unsafe { self.bytes_of(span).copy_to_nonoverlapping(into.as_mut_ptr(), bytes) };
     }
 
@@ -98,7 +98,7 @@ impl Umem {
         assert!(offset + 2 <= span.len as usize, "offset {offset} of {} bytes", span.len);
         // SAFETY: inside the span, just checked, which `bytes_of` checked to be inside the mapping.
         let at = unsafe { self.bytes_of(span).add(offset) };
-        // SAFETY: two bytes inside the span; any alignment, any value; nobody writes them now.
+        // SAFETY: two bytes inside the span; any alignment, any value; nothing writes them now.
         u16::from_be(unsafe { at.cast::<u16>().read_unaligned() })
     }
 
@@ -123,7 +123,7 @@ impl Umem {
     }
 }
 
-/// Frames that nobody uses. Taken last in, first out: those are still in the cache.
+/// Frames that nothing uses. Taken last in, first out: those are still in the cache.
 pub(crate) struct FreeList {
     frames: Vec<u32>,
     #[cfg(debug_assertions)]

@@ -69,7 +69,7 @@ impl Borrowed {
         record[..4].copy_from_slice(&program.map_or(0, |(_, id)| id).to_ne_bytes());
         record[4..8].copy_from_slice(&(message.len() as u32).to_ne_bytes());
         record[8..8 + message.len()].copy_from_slice(&message);
-        self.0.tell(&record).map_err(failed)
+        self.0.record(&record).map_err(failed)
     }
 }
 

@@ -226,7 +226,7 @@ fn read_device(spec: &LaneSpec, knobs: &Knobs<'_>) -> Result<Device, SpecError> 
         }
         (None, None) => {
             let names: Vec<_> = Driver::ALL.iter().map(|d| d.name()).collect();
-            // A misspelt driver is a knob that nobody knows: that sentence helps more.
+            // A misspelt driver is a knob that the lane does not know: that sentence helps more.
             let known: Vec<_> = names.iter().copied().chain(["pci"]).collect();
             let text = spec.to_string();
             let first = text.split([':', ',']).nth(1).unwrap_or("");

@@ -8,7 +8,8 @@
 //!
 //! What must always hold: set-up calls are made under one lock ([`Setup`]); a worker's thread is known
 //! to DPDK while it has a lane ([`Lcore`]), or its pool would work without a cache; nothing is mounted
-//! or left in the file system (`--in-memory`, or `--no-shconf` without huge pages). DPDK's log is kept and told in errors, never printed.
+//! or left in the file system (`--in-memory`, or `--no-shconf` without huge pages). DPDK's log is kept for
+//! errors, never printed.
 
 use crate::{
     config::{Config, Memory, NAME},
@@ -134,8 +135,8 @@ impl Eal {
         Ok(())
     }
 
-    /// DPDK makes a folder for files of its own, although it is told to keep none. Its name is this
-    /// process's; the folder above goes if nobody else uses it.
+    /// DPDK makes a folder for files of its own, although it is asked to keep none. Its name is this
+    /// process's; the folder above goes if nothing else uses it.
     fn remove_runtime_folder(&self) {
         // SAFETY: no arguments.
         let text = unsafe { (self.shim.runtime_folder)() };
@@ -255,10 +256,10 @@ impl Setup<'_> {
 
     /// The error for a set-up call that returned `code`, with DPDK's own last words.
     pub(crate) fn failed(&self, doing: impl Into<String>, code: c_int, hint: &str) -> LaneError {
-        let said = last_lines(&self.log());
-        let hint = match said.is_empty() {
+        let last = last_lines(&self.log());
+        let hint = match last.is_empty() {
             true => hint.to_owned(),
-            false => format!("{hint}; DPDK says: {said}"),
+            false => format!("{hint}; DPDK says: {last}"),
         };
         // Many drivers return -1 for whatever went wrong; as an error number it would say "not
         // permitted".

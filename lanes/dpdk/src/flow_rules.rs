@@ -216,7 +216,7 @@ impl Offload for FlowRules {
         };
         drop(setup);
         if code < 0 || handle.is_null() {
-            return Err(said(&why));
+            return Err(words_of(&why));
         }
         let has_count = shim_rule.actions & does::COUNT != 0;
         self.serial += 1;
@@ -249,7 +249,7 @@ impl Drop for FlowRules {
 }
 
 /// A driver's words.
-fn said(why: &[u8]) -> String {
+fn words_of(why: &[u8]) -> String {
     let text = why.split(|byte| *byte == 0).next().unwrap_or_default();
     match text.is_empty() {
         true => "its driver gives no reason".to_owned(),
@@ -265,7 +265,7 @@ fn describe(shim: &Shim, rule: &PortRule) -> Result<String, String> {
     if code < 0 {
         return Err(format!("DPDK does not take the arrays: error {code}"));
     }
-    Ok(said(&text))
+    Ok(words_of(&text))
 }
 
 #[cfg(test)]

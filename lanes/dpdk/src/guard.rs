@@ -39,7 +39,7 @@ impl Guard {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, nobody else has it.
+        // SAFETY: just made, nothing else has it.
         let read = unsafe { OwnedFd::from_raw_fd(ends[0]) };
         // SAFETY: likewise.
         let write = unsafe { OwnedFd::from_raw_fd(ends[1]) };
@@ -61,7 +61,7 @@ impl Guard {
     ///
     /// # Errors
     /// When the child is gone.
-    pub(crate) fn tell(&self, what: &[u8]) -> io::Result<()> {
+    pub(crate) fn record(&self, what: &[u8]) -> io::Result<()> {
         let pipe = self.pipe.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: that many bytes of ours.
         match unsafe { libc::write(pipe, what.as_ptr().cast(), what.len()) } {

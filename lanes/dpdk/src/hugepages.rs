@@ -3,7 +3,7 @@
 //! Pages are reserved by adding to the kernel's count and given back by subtracting again; other
 //! programs may do the same meanwhile. A [`Guard`] does the giving back: when the [`Reservation`] is dropped,
 //! or when the process is killed. Pages that are in use at that moment become surplus and vanish when they
-//! are freed. Should the guard be killed as well, the record that it was told of
+//! are freed. Should the guard be killed as well, the record that it was given
 //! ([`HostSettings`]) is still there, and the next run gives them back.
 //!
 //! What it does not do: it chooses no NUMA node, and does not ask for pages of other sizes.
@@ -44,10 +44,10 @@ impl Reservation {
         let count = || -> io::Result<usize> {
             fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
         };
-        // The child stands by before anything is taken, and has no duty until it is told of a record.
+        // The child stands by before anything is taken, and has no duty until it is notified of a record.
         // SAFETY: `give_back` makes system calls only.
         let guard = unsafe { Guard::start(|told| give_back(told, pages)) }.map_err(failed)?;
-        let tell = |change: &Change| guard.tell(&duty(change));
+        let tell = |change: &Change| guard.record(&duty(change));
         let (change, before) = HostSettings::of_this_host()
             .add(Path::new(path), pages as u64, tell)
             .map_err(failed)?;

@@ -37,6 +37,7 @@ impl LaneKind for DpdkKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "dpdk",
         about: "DPDK's ports, loaded at run time",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::FRAMES,
         takes_stack: true,

@@ -15,8 +15,8 @@
 //! Assumes that the worker stays on the thread and in the network namespace that opened it. What must
 //! always hold: every mbuf is in exactly one place; receiving makes one call of the shim per burst,
 //! sending one per egress port, dropping one. A gathered frame is an mbuf with its head and one that refers to the
-//! part; a frame that parts of are gathered is referred to by the lane, too, until they are. What it does not do: hand frames back to the kernel's
-//! stack. A passed frame is consumed, as the port's facts say.
+//! part; a frame that parts of are gathered is referred to by the lane, too, until they are. What it does not do: hand
+//! frames back to the kernel's stack. A passed frame is consumed, as the port's facts say.
 
 use crate::{
     borrowed::Borrowed,
@@ -251,7 +251,7 @@ impl DpdkLane {
         for port in &self.ports {
             port.set_interrupts(true);
         }
-        // A frame that came before the interrupts were on wakes nobody.
+        // A frame that came before the interrupts were on wakes nothing.
         let is_there = self.ports.iter_mut().any(Port::fetch);
         let mut is_ready = false;
         if !is_there {
@@ -687,7 +687,7 @@ impl FrameLane for DpdkLane {
             let layout = self.layout;
             let frames = arrived.iter().map(|frame| layout.span(frame, now_ns));
             // SAFETY: the driver gave the mbufs up, they lie in our pool in one piece each (the shim
-            // saw to it), and nobody else gets them before they are settled.
+            // saw to it), and nothing else gets them before they are settled.
             unsafe { near.burst.extend(frames) };
             counters.rx_frames += arrived.len() as u64;
             counters.rx_bytes += arrived.iter().map(|frame| u64::from(frame.bytes)).sum::<u64>();
@@ -713,7 +713,7 @@ impl FrameLane for DpdkLane {
         let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
         let layout = self.layout;
         let frames = self.scratch.lent[..got].iter().map(|frame| layout.span(frame, 0));
-        // SAFETY: fresh from the pool: nobody else refers to the mbufs before they are settled.
+        // SAFETY: fresh from the pool: nothing else refers to the mbufs before they are settled.
         unsafe { near.burst.extend(frames) };
         Ok(&mut near.burst)
     }

@@ -19,7 +19,8 @@
 //! namespace that opened the lane. What must always hold: frames lie in mbufs of the lane's own pool,
 //! each in one piece with full headroom; devices and huge pages are gone when the lane is.
 //! [`DpdkPorts`] opens the devices once for several workers, each with queues of its own.
-//! What it does not do: bind PCI devices to drivers, or hand frames back to the kernel's stack. `README.md` lists knobs, costs and limits.
+//! What it does not do: bind PCI devices to drivers, or hand frames back to the kernel's stack. `README.md` lists
+//! knobs, costs and limits.
 
 mod borrowed;
 mod config;

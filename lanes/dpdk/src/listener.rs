@@ -3,7 +3,7 @@
 //! With DPDK 22.11.11 a server's socket still listens after its last port is removed (seen), so that an
 //! abstract name would stay taken. In an older source the driver also frees what DPDK's interrupt
 //! thread is given when somebody connects. So the lane counts the ports per socket and, after the last
-//! one, puts a counter that nobody ever raises in the descriptor's place: the socket is closed, and
+//! one, puts a counter that is never raised in the descriptor's place: the socket is closed, and
 //! what DPDK may still poll exists.
 //!
 //! Assumes that ports come and go under the EAL's lock. What it does not do: it never touches a
@@ -79,7 +79,7 @@ fn silence(fd: RawFd) {
     if counter < 0 {
         return; // The socket stays as the driver left it.
     }
-    // SAFETY: just made, nobody else has it.
+    // SAFETY: just made, nothing else has it.
     let counter = unsafe { OwnedFd::from_raw_fd(counter) };
     // SAFETY: plain integers; `fd` is the driver's, which freed what knew of it.
     unsafe { libc::dup3(counter.as_raw_fd(), fd, libc::O_CLOEXEC) };

@@ -3,7 +3,7 @@
 //!
 //! Assumes that DPDK finds the memory in one piece, as it does unless huge pages are nearly used up.
 //! What must always hold: the region covers every mbuf, and lives until the devices and every
-//! lane are gone. Frames are told by the mbuf's distance from the region's start. DPDK's
+//! lane are gone. Frames are known by the mbuf's distance from the region's start. DPDK's
 //! pool may be used by several threads at a time; each has a cache of its own.
 
 use crate::{
@@ -145,7 +145,7 @@ impl SharedPool {
         let buffer_at = unsafe { (eal.shim.pool_buffer_at)(handle) } as usize;
         let start = NonNull::new(base as *mut u8).expect("DPDK maps nothing at address 0");
         let layout = Layout { base, buffer_at, buffer_bytes: u32::from(room) };
-        // From here on the value frees the pool, whatever happens.
+        // From here on the value frees the pool at every exit.
         let pool =
             SharedPool { eal, handle, start, bytes, layout, mbufs, _reservation: reservation };
         failure.map_or(Ok(pool), Err)
@@ -172,7 +172,7 @@ impl Pool {
     pub(crate) fn of(shared: &Arc<SharedPool>) -> Pool {
         let owner = Box::new(shared.clone());
         // SAFETY: DPDK keeps the pool's memory mapped until the last share is dropped, of which the
-        // region has one; it is one piece (checked when it was made), and nobody makes Rust references
+        // region has one; it is one piece (checked when it was made), and nothing makes Rust references
         // into it. Regions of several workers cover the same bytes; frames in them belong to one.
         let region = unsafe { Region::mapped(shared.start, shared.bytes, owner) };
         Pool { region, shared: shared.clone() }

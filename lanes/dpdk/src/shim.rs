@@ -210,7 +210,7 @@ fn in_memory(bytes: &[u8]) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, nobody else has it.
+    // SAFETY: just made, nothing else has it.
     let mut file = unsafe { File::from_raw_fd(fd) };
     file.write_all(bytes)?;
     Ok(file)

@@ -58,7 +58,7 @@ fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, nobody else has it.
+    // SAFETY: just made, nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -159,7 +159,7 @@ impl Wake {
         if sockets.len() == queues { Wake::Xdp(sockets) } else { Wake::Sleep }
     }
 
-    /// The part of a worker that has these queues; asleep if it cannot be told apart.
+    /// The part of a worker that has these queues; asleep if it cannot be distinguished.
     pub(crate) fn of_queues(&self, queues: &Range<u16>) -> Wake {
         let range = usize::from(queues.start)..usize::from(queues.end);
         let copies = |sockets: &[OwnedFd]| -> Option<Vec<OwnedFd>> {

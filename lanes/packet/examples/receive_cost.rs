@@ -225,7 +225,7 @@ impl Arm for Ring {
                 let header = unsafe { header.cast::<libc::tpacket3_hdr>().as_ref() };
                 // SAFETY: and a frame behind it.
                 let frame = unsafe { block.add(at + usize::from(header.tp_mac)) };
-                // SAFETY: of so many bytes, which nobody writes while the block is ours.
+                // SAFETY: of so many bytes, which nothing writes while the block is ours.
                 black_box(unsafe {
                     std::slice::from_raw_parts(frame.as_ptr(), header.tp_snaplen as usize)
                 });
@@ -355,7 +355,7 @@ fn is_drained() -> Result<(), Failure> {
 fn packet_socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    // SAFETY: checked; just made, and nobody else has it.
+    // SAFETY: checked; just made, and nothing else has it.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

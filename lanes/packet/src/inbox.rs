@@ -68,7 +68,7 @@ impl Inbox {
     /// Without a buffer.
     ///
     /// # Safety
-    /// Each buffer (address, bytes) is writable and nobody else uses it during the call.
+    /// Each buffer (address, bytes) is writable and nothing else uses it during the call.
     pub(crate) unsafe fn receive(
         &mut self,
         socket: BorrowedFd<'_>,

@@ -30,6 +30,7 @@ impl LaneKind for PacketKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "packet",
         about: "AF_PACKET sockets, on every interface",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::FRAMES,
         takes_stack: true,

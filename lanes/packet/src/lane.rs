@@ -72,7 +72,7 @@ struct Port {
     caps: CapsReport,
     memory: Memory,
     burst: Burst,
-    /// Buffers of the pool that nobody uses.
+    /// Buffers of the pool that nothing uses.
     free: Vec<u32>,
     /// Buffers of the burst, until what they send is sent.
     settled: Vec<u32>,
@@ -335,7 +335,7 @@ impl Port {
                 .rev()
                 .take(asked)
                 .map(|&number| (memory.at(measures.span(number).start), measures.frame_bytes));
-            // SAFETY: buffers on the free list are nobody's, and each has room for `frame_bytes`
+            // SAFETY: buffers on the free list are free, and each has room for `frame_bytes`
             // behind FRAME_AT.
             let came = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
                 Ok(came) => came,
@@ -348,7 +348,7 @@ impl Port {
                 }
             };
             for i in 0..came {
-                let number = self.free.pop().expect("came <= asked <= free");
+                let number = self.free.pop().expect("received <= asked <= free");
                 let arrival = inbox.arrival(i);
                 let span = FrameSpan {
                     len: arrival.bytes.min(measures.frame_bytes as u32),
@@ -603,7 +603,7 @@ impl Lane for PacketLane {
             std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
             return Ok(Wake::Ready);
         }
-        // The socket wakes nobody a second time for its end, which receive is to tell.
+        // The socket wakes nothing a second time for its end, which receive is to tell.
         let end = self.ports.iter().filter_map(|port| port.end).min_by_key(|end| end.last_ns);
         let patience = end.map_or(timeout, |end| timeout.min(end.remaining()));
         let ready = sys::poll(&mut self.polled, patience)
@@ -693,7 +693,7 @@ impl FrameLane for PacketLane {
             let bytes = (memory.at(span.start).cast_const(), span.len as usize);
             let loan = is_lent.then_some(Loan { port: port.index(), frame: number });
             // SAFETY: the frame is released only after the flush below, or when its outbox returns it,
-            // and nobody borrows the burst.
+            // and nothing borrows the burst.
             if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes, loan) } {
                 settled.push(number);
             }

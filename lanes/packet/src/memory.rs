@@ -7,7 +7,7 @@
 //!     the socket's pages    anonymous pages, touched at open
 //! ```
 //!
-//! What must always hold: nobody makes a Rust reference into the mapping except `laneway-core`
+//! What must always hold: nothing makes a Rust reference into the mapping except `laneway-core`
 //! (through the [`Region`]); this lane uses pointers and hands them to the kernel.
 
 use laneway_core::Region;
@@ -39,7 +39,7 @@ impl Memory {
     ) -> io::Result<Memory> {
         let bytes = ring_bytes + pool_bytes;
         let (access, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let base = unsafe {
             libc::mmap(ptr::null_mut(), bytes, access, private | libc::MAP_ANONYMOUS, -1, 0)
         };
@@ -48,7 +48,7 @@ impl Memory {
         if ring_bytes > 0 {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let at = base.as_ptr().cast();
-            // SAFETY: replaces the first `ring_bytes` of the mapping made above, which nobody knows
+            // SAFETY: replaces the first `ring_bytes` of the mapping made above, which nothing knows
             // yet.
             let ring = unsafe { libc::mmap(at, ring_bytes, access, flags, socket.as_raw_fd(), 0) };
             address(ring)?;

@@ -3,10 +3,10 @@
 //! The kernel copies a frame before the call returns, so its buffer is free afterwards. `sendmmsg`
 //! stops at the first frame that it cannot send: that one is counted by its reason and the rest is
 //! tried again. Nothing ever waits. A full queue is a counted drop for a frame that was received; one
-//! that was lent is kept, with those behind it, and leads the next flush. A frame that is put together of a
+//! of a source is kept, with those behind it, and leads the next flush. A frame that is put together of a
 //! head and a part of another is one message of two vectors: the kernel gathers them.
 //!
-//! What must always hold: kept frames stay in order, in front of all others, and are all lent ones.
+//! What must always hold: kept frames stay in order, in front of all others, and are all a source's.
 
 use crate::sys;
 use laneway_core::{Counters, DropReason};
@@ -90,7 +90,7 @@ impl Outbox {
     /// When the outbox is [full](Self::is_full).
     ///
     /// # Safety
-    /// The bytes stay readable, and nobody writes them, until the next [`flush`](Self::flush); those of
+    /// The bytes stay readable, and nothing writes them, until the next [`flush`](Self::flush); those of
     /// a lent frame until it is returned.
     pub(crate) unsafe fn add(
         &mut self,
@@ -108,7 +108,7 @@ impl Outbox {
     /// When the outbox is [full](Self::is_full).
     ///
     /// # Safety
-    /// Both stay readable, and nobody writes them, until the next [`flush`](Self::flush).
+    /// Both stay readable, and nothing writes them, until the next [`flush`](Self::flush).
     pub(crate) unsafe fn add_gathered(&mut self, pieces: [&[u8]; 2], counters: &mut Counters) {
         self.push(pieces.map(|bytes| piece(bytes.as_ptr(), bytes.len())), None, counters);
     }

@@ -204,7 +204,7 @@ impl Ring {
 /// `at` is where the kernel put a header in a block that is ours, and no frame whose room covers it
 /// is lent.
 unsafe fn header_at(memory: &Memory, at: usize) -> libc::tpacket3_hdr {
-    // SAFETY: at_typed checked bounds and alignment; the caller promises that nobody writes there;
+    // SAFETY: at_typed checked bounds and alignment; the caller promises that nothing writes there;
     // the header is made of integers.
     unsafe { memory.at_typed::<libc::tpacket3_hdr>(at).read() }
 }
@@ -232,7 +232,7 @@ mod tests {
 
     impl Kernel<'_> {
         fn write<T: Copy>(&self, at: usize, value: T) {
-            // SAFETY: at_typed checks; blocks of the kernel are nobody else's.
+            // SAFETY: at_typed checks; blocks of the kernel are of no other owner.
             unsafe { self.memory.at_typed::<T>(at).write(value) };
         }
 

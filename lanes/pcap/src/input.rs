@@ -1,4 +1,4 @@
-//! A capture as one port's input: told from a stranger when it is opened, read `loop=` times, its failures in the
+//! A capture as one port's input: recognized when it is opened, read `loop=` times, its failures in the
 //! lane's words.
 //!
 //! What must always hold: records come in file order; an error comes after all complete records before it. Time goes

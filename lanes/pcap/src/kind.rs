@@ -17,6 +17,7 @@ impl LaneKind for PcapKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "pcap",
         about: "capture files: pcap and pcapng, gzip, zstd",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Unix,
         carries: Shapes::FRAMES,
         takes_stack: false,

@@ -1,8 +1,8 @@
 //! What the lane sends: one capture file for all its ports, each an interface of its own.
 //!
 //! The file is `<name>.partial` until the lane is closed. After each settle that sent something its bytes are the
-//! kernel's, so a reader of the partial file sees whole records only. A frame that does not fit is counted; a file that cannot be written any
-//! further ends the lane, and nothing of it is left.
+//! kernel's, so a reader of the partial file sees whole records only. A frame that does not fit is counted; a file that
+//! cannot be written any further ends the lane, and nothing of it is left.
 
 use crate::lane::NAME;
 use laneway_capture::format::FRAME_BYTES_MAX;

@@ -20,6 +20,7 @@ impl LaneKind for SimKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "sim",
         about: "seeded links on a virtual clock, for tests",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Virtual,
         // A run has no far end, so none of what it can carry is to be had by name.
         carries: Shapes::NONE,

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Assumes one thread. Time moves only when the lane waits, when a receive finds nothing
-//! ([`POLL_NS`]), or when the world is told to advance. Performs no I/O and reads no clock. It does
+//! ([`POLL_NS`]), or when the world is advanced. Performs no I/O and reads no clock. It does
 //! not model bandwidth, and the copies between wire and pool are the wire's, not counted ones.
 
 #![forbid(unsafe_code)]

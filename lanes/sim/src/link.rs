@@ -1,7 +1,7 @@
 //! One direction of a link: what happens to a frame between its two ends.
 //!
 //! Pure: frames and the time go in, frames come out. Every frame draws the same four numbers
-//! whatever the knobs say, so that changing the jitter does not change which frames are lost.
+//! with any knobs, so that changing the jitter does not change which frames are lost.
 
 use crate::random::Random;
 use std::{cmp::Reverse, collections::BinaryHeap};

@@ -129,11 +129,11 @@ pub(crate) struct Conn {
     pub(crate) broken: bool,
     /// A write may find room.
     pub(crate) writable: bool,
-    /// A send took less than given, and the app has not been told of room since.
+    /// A send took less than given, and the app has not been notified of room since.
     pub(crate) wants_room: bool,
     /// The app wants to see no bytes.
     pub(crate) paused: bool,
-    /// The app was told that the peer has finished.
+    /// The app was notified that the peer has finished.
     pub(crate) finish_told: bool,
     /// Bytes that its peer had taken when its closing time was last looked at.
     pub(crate) acked_bytes: u64,
@@ -143,7 +143,7 @@ pub(crate) struct Conn {
     pub(crate) listed: bool,
     /// It is on the list of connections to be flushed.
     pub(crate) dirty: bool,
-    /// What is left is shown although nothing new came: there is room again, or the app resumed it.
+    /// What is left is shown although nothing new arrived: there is room again, or the app resumed it.
     pub(crate) show_again: bool,
     /// Absent when all was consumed.
     pub(crate) left: Option<Left>,
@@ -202,7 +202,7 @@ impl Conn {
         self.stage == Stage::Open && !self.broken && !self.wants_room && !self.paused
     }
 
-    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    /// The app is to be notified that the peer has finished: it saw all there was to see, or is paused.
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.ended && !self.wants_room && !self.show_again;
         let is_due = if self.paused { self.ended || self.end_is_near } else { seen };

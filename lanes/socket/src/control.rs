@@ -1,4 +1,4 @@
-//! Control messages: what the kernel says beside a datagram, and what is said beside a train.
+//! Control messages: what the kernel reports beside a datagram, and what is asked beside a train.
 //!
 //! Plain bytes in and out, without pointers: a message is a header (length, level, type), its data, and
 //! padding to the size of a word. What must always hold: any bytes are read without a panic, because
@@ -24,16 +24,16 @@ pub(crate) struct Control {
     bytes: [u8; CONTROL_BYTES],
 }
 
-/// What the kernel said beside a datagram.
+/// What the kernel reported beside a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
-    /// Whom the packet was addressed to.
+pub(crate) struct ControlInfo {
+    /// The destination of the packet.
     pub(crate) destination: Option<IpAddr>,
     /// Our own address that an answer should come from.
     pub(crate) answer_from: Option<IpAddr>,
     /// Bytes per datagram, if it is a train.
     pub(crate) segment_bytes: Option<usize>,
-    /// When it came, by the wall clock.
+    /// When it arrived, by the wall clock.
     pub(crate) real_ns: Option<u64>,
 }
 
@@ -41,8 +41,8 @@ impl Control {
     pub(crate) const EMPTY: Control = Control { bytes: [0; CONTROL_BYTES] };
 
     /// Reads the first `bytes` bytes.
-    pub(crate) fn read(&self, bytes: usize) -> Said {
-        let mut said = Said::default();
+    pub(crate) fn read(&self, bytes: usize) -> ControlInfo {
+        let mut said = ControlInfo::default();
         let mut rest = self.bytes.get(..bytes).unwrap_or(&self.bytes);
         while let Some((level, kind, data, after)) = next(rest) {
             said.take(level, kind, data);
@@ -56,27 +56,27 @@ impl Control {
         let mut at = 0;
         if let Some(bytes) = segment_bytes {
             let bytes = u16::try_from(bytes).expect("no datagram of a train is beyond 64 KiB");
-            self.put(&mut at, libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes());
+            self.push(&mut at, libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes());
         }
         match from {
             // in_pktinfo: interface 0 (any), the source, the header's destination (unused).
             Some(IpAddr::V4(from)) => {
                 let mut info = [0; 12];
                 info[4..8].copy_from_slice(&from.octets());
-                self.put(&mut at, libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+                self.push(&mut at, libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
             }
             // in6_pktinfo: the source, interface 0 (any).
             Some(IpAddr::V6(from)) => {
                 let mut info = [0; 20];
                 info[..16].copy_from_slice(&from.octets());
-                self.put(&mut at, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+                self.push(&mut at, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
             }
             None => {}
         }
         at
     }
 
-    fn put(&mut self, at: &mut usize, level: c_int, kind: c_int, data: &[u8]) {
+    fn push(&mut self, at: &mut usize, level: c_int, kind: c_int, data: &[u8]) {
         let length = HEADER_BYTES + data.len();
         let message = &mut self.bytes[*at..*at + length.next_multiple_of(ALIGN_BYTES)];
         message.fill(0);
@@ -96,7 +96,7 @@ const _: () = assert!(
         && ALIGN_BYTES <= align_of::<Control>()
 );
 
-impl Said {
+impl ControlInfo {
     fn take(&mut self, level: c_int, kind: c_int, data: &[u8]) {
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
@@ -172,9 +172,9 @@ mod tests {
         let mut control = Control::EMPTY;
         let mut at = control.write(None, Some("2001:db8::7".parse().expect("an address")));
         let gro = 1200i32.to_ne_bytes();
-        control.put(&mut at, libc::SOL_UDP, libc::UDP_GRO, &gro);
+        control.push(&mut at, libc::SOL_UDP, libc::UDP_GRO, &gro);
         let stamp: Vec<u8> = [3i64, 4].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        control.put(&mut at, libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp);
+        control.push(&mut at, libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp);
         let said = control.read(at);
         assert_eq!((said.segment_bytes, said.real_ns), (Some(1200), Some(3_000_000_004)));
         assert!(said.destination.is_some());

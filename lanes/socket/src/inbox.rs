@@ -7,7 +7,7 @@
 
 use crate::{
     config::{Carries, DatagramConfig},
-    control::{Control, Said},
+    control::{Control, ControlInfo},
     sys::{self, Name},
 };
 use laneway_core::{Counters, DropReason};
@@ -147,7 +147,7 @@ impl Inbox {
                 continue;
             };
             let bytes = bytes - header_bytes;
-            let Said { destination, answer_from, segment_bytes, real_ns } = said;
+            let ControlInfo { destination, answer_from, segment_bytes, real_ns } = said;
             self.arrivals.push(Arrival {
                 at: i * self.stride_bytes + header_bytes,
                 bytes,
@@ -168,7 +168,7 @@ impl Inbox {
         while came < self.messages.len() {
             let result = if self.many {
                 // SAFETY: `new` aimed every header at name, vector, buffer and control of this
-                // inbox, with their lengths, and `receive` restored the lengths; nobody else uses
+                // inbox, with their lengths, and `receive` restored the lengths; nothing else uses
                 // them during the call.
                 unsafe { sys::receive_many(socket, &mut self.messages) }
             } else {

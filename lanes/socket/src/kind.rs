@@ -24,6 +24,7 @@ impl LaneKind for SocketKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "socket",
         about: "UDP, TCP and raw sockets",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::DATAGRAMS.and(Shapes::STREAMS),
         takes_stack: false,

@@ -4,11 +4,11 @@
 //! knobs it makes one `recvmsg` and one `sendmsg` per datagram. `batch=N` makes one call for many,
 //! `gso` and `gro` one for a train of equal datagrams. With `raw=` the same lane carries what
 //! follows the IP header of another protocol, such as ICMP, and with `raw` alone pings, of which it
-//! makes sure that nobody else answers them. [`TcpLane`] carries streams, by edge-triggered epoll.
+//! makes sure that no other program answers them. [`TcpLane`] carries streams, by edge-triggered epoll.
 //!
 //! ```text
 //!  datagrams:  socket ─recvmsg─▶ receive buffers ─▶ batch ─▶ app ─forward─▶ trains ─sendmsg─▶ socket
-//!                                (lent for the round)       └─send─▶ own bytes ─┘
+//!                                (borrowed for a round)     └─send─▶ own bytes ─┘
 //!  streams:    socket ─recv─▶ one buffer ─▶ app ─▶ queue of the connection ─send─▶ socket
 //!                             (what the app leaves is kept)     (after the turn has ended)
 //! ```

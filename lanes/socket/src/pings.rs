@@ -1,4 +1,4 @@
-//! Pings on raw sockets: which messages a socket is shown, and that nobody else answers them.
+//! Pings on raw sockets: which messages a socket is shown, and that no other program answers them.
 //!
 //! A raw socket sees a copy. The kernel has the packet as well and answers it, and so does every other
 //! program with a socket at the address: each ping would get two replies. So a lane for pings takes the
@@ -7,8 +7,8 @@
 //! first, and back on when it is dropped.
 //!
 //! What must always hold: the setting that was found is the one that is left, on every exit; after a kill that
-//! nobody can catch, the next run in this namespace gives it back ([`HostSettings`]). What it does not do: it knows no other responder than the kernel and runs of
-//! this lane.
+//! no process can catch, the next run in this namespace gives it back ([`HostSettings`]). What it does not do: it knows
+//! no other responder than the kernel and runs of this lane.
 
 use crate::{config::NAME, sys};
 use laneway_core::LaneError;
@@ -212,7 +212,7 @@ impl Silenced {
 impl Drop for Silenced {
     fn drop(&mut self) {
         // The kernel takes a setting at offset 0 only. It fails when the namespace is gone, and then
-        // nobody answers there anyway.
+        // nothing answers there anyway.
         let _ = std::os::unix::fs::FileExt::write_all_at(&self.setting, b"0", 0);
         self.change.forget();
     }

@@ -4,7 +4,7 @@
 //! room, new bytes and finished peers, end its turn, write its replies by one call per connection.
 //!
 //! Assumes one thread and the network namespace of the thread that opens it. What must always hold: an
-//! edge that was told is remembered until a read or write finds nothing more; a connection is on each
+//! edge that was reported is remembered until a read or write finds nothing more; a connection is on each
 //! list at most once; nothing an app queues in a turn leaves before its turn has ended. Bytes are read
 //! into one buffer of the lane and copied only when the app leaves some.
 

@@ -391,7 +391,7 @@ impl DatagramPorts for UdpLane {
         let port = self.ports.get(id).ok_or_else(|| no_port(id))?;
         match (port.is_held, is_held) {
             (false, true) => {
-                // What it is told of nevertheless is not asked for.
+                // What it is notified of nevertheless is not asked for.
                 let _ = sys::epoll_remove(self.epoll.as_fd(), port.socket.as_fd());
             }
             (true, false) => self.watch(port)?,

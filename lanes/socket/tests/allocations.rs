@@ -1,7 +1,7 @@
 //! In steady state a turn allocates nothing: neither per datagram nor per turn, neither for a train
 //! nor for a connection.
 //!
-//! The allocator of this test counts what the thread asks for while it is told to.
+//! The allocator of this test counts what the thread asks for while it is asked to.
 
 use laneway_core::{
     App, Close, ConnId, Counters, Datagram, DatagramApp, DatagramLane, DatagramOut, Lane, Opened,

@@ -5,7 +5,7 @@
 //!   │ 16 bytes             │ as asked for   │ as asked for     │ up to the end │
 //! ```
 //!
-//! The fields have the asked-for size whatever arrived, so the payload always begins at the same
+//! The fields have the asked-for size for every arrival, so the payload always begins at the same
 //! place. Assumes nothing about the bytes: takes any, returns an arrival or nothing, never panics.
 
 use laneway_linux::Tag;

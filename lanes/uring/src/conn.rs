@@ -143,7 +143,7 @@ pub(crate) struct Conn {
     /// Nothing: the place is free.
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) peer: SocketAddr,
-    /// The app has been told of it, and not of its end.
+    /// The app has been notified of it, and not of its end.
     pub(crate) is_open: bool,
     /// Received and not consumed.
     pub(crate) received: Vec<u8>,
@@ -156,11 +156,11 @@ pub(crate) struct Conn {
     pub(crate) is_dirty: bool,
     /// It is on the list of those to be looked at.
     pub(crate) is_noted: bool,
-    /// A send took less than given, and the app has not been told of room since.
+    /// A send took less than given, and the app has not been notified of room since.
     pub(crate) wants_room: bool,
     /// The app wants to see no bytes.
     pub(crate) is_paused: bool,
-    /// What it received is shown although nothing new came.
+    /// What it received is shown although nothing new arrived.
     pub(crate) show_again: bool,
     /// Nothing more will be received.
     pub(crate) has_ended: bool,
@@ -257,7 +257,7 @@ impl Conn {
         self.wants_room && self.halves.room(bytes_max).is_some_and(has_half)
     }
 
-    /// The app is to be told that the peer has finished: it saw all there was to see, or is paused.
+    /// The app is to be notified that the peer has finished: it saw all there was to see, or is paused.
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.is_paused || !self.wants_room && !self.show_again;
         self.peer_finished && seen && self.is_live() && !self.finish_told

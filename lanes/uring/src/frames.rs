@@ -202,7 +202,7 @@ impl UringFrames {
         grant.fix_files(&files)?;
         let mut ports = Vec::new();
         for (i, (socket, interface, mut caps)) in opened.into_iter().enumerate() {
-            grant.tell(&config.common, &mut caps)?;
+            grant.report(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, &interface);
             ports.push(Port::new(&mut grant.ring, &config, i, (socket, interface), caps)?);
         }

@@ -42,7 +42,7 @@ impl Grant {
     }
 
     /// Writes into the report of a port what the ring has of what was asked for.
-    pub(crate) fn tell(&self, common: &Common, caps: &mut CapsReport) -> Result<(), LaneError> {
+    pub(crate) fn report(&self, common: &Common, caps: &mut CapsReport) -> Result<(), LaneError> {
         tell(&self.ring, self.obtained, common, caps)
     }
 }

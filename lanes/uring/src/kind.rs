@@ -24,6 +24,7 @@ impl LaneKind for UringKind {
     const FACTS: LaneFacts = LaneFacts {
         name: "uring",
         about: "sockets through io_uring, packet sockets too",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::FRAMES.and(Shapes::DATAGRAMS).and(Shapes::STREAMS),
         takes_stack: false,

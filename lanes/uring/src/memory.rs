@@ -1,7 +1,7 @@
 //! Memory that the kernel reads and writes while requests are in flight: one mapping that never
 //! moves.
 //!
-//! What must always hold: nobody makes a Rust reference to bytes that the kernel may write; this
+//! What must always hold: nothing makes a Rust reference to bytes that the kernel may write; this
 //! crate hands the kernel pointers and makes references only to what it owns at that moment. A
 //! mapping is shared by the lane and its [`Ring`](crate::ring::Ring), so that it lives until the ring
 //! has seen every request end. Pages are committed by the kernel when they are first touched.
@@ -22,7 +22,7 @@ impl Memory {
     pub(crate) fn map(bytes: usize) -> io::Result<Memory> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nobody.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(address) if base != libc::MAP_FAILED => Ok(Memory { base: address, bytes }),
@@ -82,7 +82,7 @@ impl Memory {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "{bytes} bytes at {at}");
         // SAFETY: at <= bytes of the mapping.
         let start = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: inside the mapping, which is initialised (zeroed at birth); nobody writes, as the
+        // SAFETY: inside the mapping, which is initialised (zeroed at birth); nothing writes, as the
         // caller promises.
         unsafe { std::slice::from_raw_parts(start, bytes) }
     }
@@ -94,12 +94,12 @@ impl Memory {
     ///
     /// # Safety
     /// While the slice lives neither the kernel nor anybody else reads or writes there.
-    #[expect(clippy::mut_from_ref, reason = "disjoint parts are lent; the caller proves it")]
+    #[expect(clippy::mut_from_ref, reason = "disjoint parts are borrowed; the caller proves it")]
     pub(crate) unsafe fn slice_mut(&self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "{bytes} bytes at {at}");
         // SAFETY: at <= bytes of the mapping.
         let start = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: inside the mapping, which is initialised (zeroed at birth); nobody else uses it, as
+        // SAFETY: inside the mapping, which is initialised (zeroed at birth); nothing else uses it, as
         // the caller promises.
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }

@@ -10,8 +10,8 @@
 //! A message is the oldest datagram, or a train that begins with it. The bytes are copied into the slot, so
 //! the backlog may change while a message is in flight.
 //!
-//! What must always hold: at most one message of the port is in flight, so datagrams leave in the order they
-//! came; every datagram is counted as sent or under one drop reason.
+//! What must always hold: at most one message of the port is in flight, so datagrams leave in the order of
+//! arrival; every datagram is counted as sent or under one drop reason.
 
 use crate::trains::{Goal, Outcome, REPEATS_MAX, SLOT_BYTES, Trains, drop_reason, fall_back};
 use laneway_core::Counters;
@@ -179,7 +179,7 @@ mod tests {
 
     const EGRESS: u16 = 3;
 
-    /// One port, and a kernel that takes what it is told to.
+    /// One port, and a kernel that takes what it is asked to.
     struct World {
         oldest: Oldest,
         trains: Trains,

@@ -9,7 +9,7 @@
 //!
 //! An armed receive waits in the socket's wait queue. While anybody waits there, the kernel takes the
 //! queue's lock and walks it for each packet that arrives, and also for each packet of ours that is
-//! freed: `sock_wfree` tells of room to write, which nobody waits for (docs/measurements/lanes.md,
+//! freed: `sock_wfree` reports room to write, which nothing waits for (docs/measurements/lanes.md,
 //! "The cost of sending"). A worker that comes round by itself needs no waking. So the receive of a busy
 //! port is a look: it takes what the socket has and ends (MSG_DONTWAIT), with the call that sends what
 //! the turn has to send. A port on which nothing moves is armed again, because then a turn costs no call

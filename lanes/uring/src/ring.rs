@@ -6,20 +6,20 @@
 //!            in_flight += 1                          without MORE: in_flight -= 1
 //! ```
 //!
-//! **The proof.** (1) Whatever the kernel may read or write for a request (buffer, message header,
+//! **The proof.** (1) All that the kernel may read or write for a request (buffer, message header,
 //! iovec, control message, address, provided-buffer ring) lies in a [`Memory`] that was given to
 //! [`Ring::keep`]; `push` is unsafe because of exactly that. (2) A `Memory` never moves, and the ring
 //! holds a reference to each. (3) Every request ends with one completion without the MORE flag: a
 //! multishot request with its last shot, a zero-copy send with its notification, any other with its
 //! only one. `in_flight` counts the requests that have not ended. (4) When the ring is dropped, in
-//! whatever state its lane is, it cancels everything, and lets go of the memory only when
+//! any state of its lane, it cancels everything, and lets go of the memory only when
 //! `in_flight` is 0. If that does not happen within a bound (a device sits on a zero-copy
 //! send, or the kernel lost a completion), the memory is leaked on purpose: a leak is safe, a
 //! request into reused memory is not. So a lane may be dropped with requests in flight, its fields
 //! in any order.
 //!
 //! Completions that do not fit the completion queue are kept by the kernel and counted here as an
-//! overflow; those that it lost (it had no memory) end the lane, because nobody can say any more
+//! overflow; those that it lost (it had no memory) end the lane, because it is no longer known
 //! which request is still alive.
 //!
 //! Assumes that one thread makes, uses and drops it (SINGLE_ISSUER). Knows no sockets.
@@ -377,7 +377,7 @@ impl Drop for Ring {
     }
 }
 
-/// Marks completions that nobody waits for.
+/// Marks completions that nothing waits for.
 pub(crate) const CANCEL_TOKEN: u64 = u64::MAX;
 
 fn build(depth: u32, no_array: bool) -> io::Result<IoUring> {

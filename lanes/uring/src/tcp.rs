@@ -155,7 +155,7 @@ impl UringTcp {
         grant.fix_files(&files)?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
-            grant.tell(&config.common, &mut caps)?;
+            grant.report(&config.common, &mut caps)?;
             write_facts(&mut caps, &config, conns_max, bound);
             caps.notes.extend(fewer.clone());
             listeners.push(Listener {
@@ -302,7 +302,7 @@ impl UringTcp {
         for i in 0..self.looked_at.len() {
             let place = self.looked_at[i];
             self.net.conns[place as usize].is_noted = false;
-            if self.tell(place, app) {
+            if self.notify(place, app) {
                 self.called = true;
                 served += usize::from(self.is_new_in_turn(place));
             }
@@ -316,7 +316,7 @@ impl UringTcp {
     }
 
     /// Tells the app what there is to tell of a connection without new bytes. True when it was called.
-    fn tell<A: StreamApp>(&mut self, place: u32, app: &mut A) -> bool {
+    fn notify<A: StreamApp>(&mut self, place: u32, app: &mut A) -> bool {
         let queue_bytes = self.net.queue_bytes;
         let conn = &mut self.net.conns[place as usize];
         let name = id(place, conn.generation);

@@ -13,8 +13,8 @@
 //!
 //! The kernel carries out what it is handed in order, and goes on behind one that it refused. A goal that is `in_order`
 //! has at most one message of its egress with the kernel, so that one that must be sent again overtakes nothing and is
-//! not overtaken; the others wait for its outcome, which comes with the call that hands it over. So it is with a train of
-//! longer segments than any that the egress has sent yet: the kernel may refuse it, and it leaves one by one then.
+//! not overtaken; the others wait for its outcome, which comes with the call that hands it over. So it is with a train
+//! of longer segments than any that the egress has sent yet: the kernel may refuse it, and it leaves one by one then.
 //!
 //! Nothing ever waits for room in a socket: MSG_DONTWAIT makes a full one a counted drop, and lets a
 //! request complete within the call that submits it.
@@ -324,7 +324,7 @@ impl Trains {
     /// there is no slot.
     ///
     /// # Safety
-    /// The bytes lie in memory that the ring keeps, and nobody writes them until
+    /// The bytes lie in memory that the ring keeps, and nothing writes them until
     /// [`finish`](Self::finish) gives `hold` back.
     #[must_use]
     pub(crate) unsafe fn refer(
@@ -474,7 +474,7 @@ impl Trains {
     ) {
         let state = &self.slots[slot as usize];
         for (start, bytes) in self.pieces(slot) {
-            // SAFETY: the piece lies in kept memory that nobody writes until `finish`.
+            // SAFETY: the piece lies in kept memory that nothing writes until `finish`.
             let bytes = unsafe { std::slice::from_raw_parts(start, bytes) };
             for datagram in bytes.chunks(state.segment_bytes.max(1)) {
                 let send = || sys::send_to(socket, datagram, state.destination);
@@ -507,7 +507,7 @@ impl Trains {
     pub(crate) fn take(&mut self) -> Vec<(SocketAddr, usize, Vec<u8>)> {
         let mut taken = Vec::new();
         for slot in std::mem::take(&mut self.gathering) {
-            // SAFETY: memory of this test's slots, which nobody writes now.
+            // SAFETY: memory of this test's slots, which nothing writes now.
             let bytes = self
                 .pieces(slot)
                 .flat_map(|(at, n)| unsafe { std::slice::from_raw_parts(at, n) }.to_vec());
@@ -577,7 +577,7 @@ mod tests {
     fn gathered(trains: &Trains) -> Vec<(u16, usize, Vec<u8>)> {
         let bytes = |slot| {
             let pieces = trains.pieces(slot);
-            // SAFETY: memory of this test's slots, which nobody writes now.
+            // SAFETY: memory of this test's slots, which nothing writes now.
             pieces
                 .flat_map(|(at, n)| unsafe { std::slice::from_raw_parts(at, n) }.to_vec())
                 .collect()

@@ -1,4 +1,4 @@
-//! Other programs beside a half: an interface has one XDP program, so whoever wants to run as well is
+//! Other programs beside a half: an interface has one XDP program, so a program that is to run as well is
 //! called by the half (a tail call), if its app offers that.
 
 use crate::LANE;

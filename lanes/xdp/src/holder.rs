@@ -28,7 +28,7 @@ pub(crate) fn kernel_groups() -> Box<dyn GroupHolder> {
 fn datagram_socket(family: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     let fd = check(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
+    // SAFETY: the kernel just gave it to us and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

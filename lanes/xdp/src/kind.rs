@@ -21,6 +21,7 @@ impl LaneKind for XdpKind {
     const FACTS: LaneFacts = LaneFacts {
         name: LANE,
         about: "the app's decision at the XDP hook",
+        readme: include_str!("../README.md"),
         clock: ClockDomain::Monotonic,
         carries: Shapes::KERNEL,
         takes_stack: false,

@@ -80,8 +80,8 @@ impl XdpLane {
     /// # Errors
     /// [`LaneError::Spec`]; [`LaneError::NotFound`] for an interface that does not exist;
     /// [`LaneError::Refused`] for that of the default route without `force`, and for no, too many
-    /// or repeated interfaces, and of `cpus=` for a half that may transmit; [`LaneError::Busy`] naming the program that is there;
-    /// [`LaneError::CapMissing`] when the driver has no native mode; [`LaneError::NotPermitted`];
+    /// or repeated interfaces, and of `cpus=` for a half that may transmit; [`LaneError::Busy`] naming the program that
+    /// is there; [`LaneError::CapMissing`] when the driver has no native mode; [`LaneError::NotPermitted`];
     /// [`LaneError::Os`] with the verifier's or driver's reason. Nothing stays attached.
     pub fn open(
         spec: &LaneSpec,
@@ -258,7 +258,7 @@ impl Lane for XdpLane {
             behind.add_to(&mut counters);
         }
         if let Some(spread) = &self.spread {
-            // While frames are under way, what was not dropped yet is not told yet.
+            // While frames are under way, what was not dropped yet is not reported yet.
             let now = self.spread_at_end.unwrap_or_else(|| spread.read());
             counters.drop_many(DropReason::RxQueueFull, now.queue_full);
             counters.rx_frames += now.queue_full;

@@ -11,7 +11,7 @@
 //! A CPUMAP is redirected to; the half's program is loaded once more for it (`BPF_XDP_CPUMAP`) and set
 //! as the program of every entry. Such a program may pass, drop and redirect, and what it sends by
 //! `XDP_TX` the kernel throws away: so only halves that never transmit are run like this. What must always
-//! hold: the equation above, checked when the lane is detached; whatever is missing then is counted
+//! hold: the equation above, checked when the lane is detached; a difference is counted
 //! as `rx_error`. What it does not do: it moves no interrupts; the entry program runs where the driver
 //! receives.
 

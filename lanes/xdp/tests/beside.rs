@@ -55,7 +55,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // A failed test has said why already.
+        // A failed test has reported why already.
         let _ = fs::remove_file(&self.0);
     }
 }

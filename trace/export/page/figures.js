@@ -39,8 +39,8 @@ function percent(share) {
   return `${figure(share * 100)}\u00a0%`;
 }
 
-// A place on the time line, with as many digits as `stepNs` needs. A short trace is told in the unit of its length: a row of
-// noughts is hard to read.
+// A place on the time line, with as many digits as `stepNs` needs. A short trace is told in the unit of its length: a
+// row of noughts is hard to read.
 function moment(ns, stepNs = 1) {
   const units = [[2e3, 1, "ns"], [2e6, 1e3, "\u00b5s"], [2e9, 1e6, "ms"], [Infinity, 1e9, "s"]];
   const [, scale, unit] = units.find(([below]) => trace.length < below);
@@ -48,8 +48,8 @@ function moment(ns, stepNs = 1) {
   return `${grouped((ns / scale).toFixed(decimals))}\u00a0${unit}`;
 }
 
-// `std::map<...>::find` for a name with template arguments: what stands in angle brackets is long and says the least. A name
-// whose brackets are no pairs (operators, conversions, anything odd) stays as it is.
+// `std::map<...>::find` for a name with template arguments: what stands in angle brackets is long and says the least. A
+// name whose brackets are no pairs (operators, conversions, anything odd) stays as it is.
 function folded(name) {
   let depth = 0;
   let short = "";
@@ -67,7 +67,8 @@ function folded(name) {
   return depth === 0 ? short : name;
 }
 
-// As much of a text as has room: first its template arguments go, then its middle, since names of one family differ at the end.
+// As much of a text as has room: first its template arguments go, then its middle, since names of one family differ at
+// the end.
 function clipped(text, widthPx) {
   const letters = Math.floor(widthPx / LETTER_PX);
   if (letters < 3) {
@@ -212,7 +213,8 @@ function isTyping(target) {
   return target.closest("input[type=search], select, textarea") !== null;
 }
 
-// The slash goes to the search of the section with the focus, else the one under the pointer, else in the middle of the screen.
+// The slash goes to the search of the section with the focus, else the one under the pointer, else in the middle of the
+// screen.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) {
     return;

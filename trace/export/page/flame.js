@@ -1,5 +1,5 @@
-// The flame graph: outermost calls on top, width by self time of a call and all below it. One canvas; frames narrower than a
-// pixel are not drawn. Works with keys alone: arrows walk, Enter zooms, Escape goes back, slash searches.
+// The flame graph: outermost calls on top, width by self time of a call and all below it. One canvas; frames narrower
+// than a pixel are not drawn. Works with keys alone: arrows walk, Enter zooms, Escape goes back, slash searches.
 
 const flameCanvas = document.getElementById("flame");
 if (flameCanvas !== null) {

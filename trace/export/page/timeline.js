@@ -1,7 +1,7 @@
 // The time chart: per thread its layers over time, the function that took most of each bucket, packets, marks of the
-// detectors, and single calls where the page carries them. One canvas per thread, drawn only while it is on the screen. All
-// share one view, which wheel, drag, buttons and keys move. Letters are keys on the whole page while a chart is on the screen;
-// arrows, Home and Page belong to the chart that has the focus, since the page scrolls by them.
+// detectors, and single calls where the page carries them. One canvas per thread, drawn only while it is on the screen.
+// All share one view, which wheel, drag, buttons and keys move. Letters are keys on the whole page while a chart is on
+// the screen; arrows, Home and Page belong to the chart that has the focus, since the page scrolls by them.
 
 const chart = document.getElementById("chart");
 if (chart !== null && trace.timelines.length > 0) {
@@ -108,7 +108,8 @@ if (chart !== null && trace.timelines.length > 0) {
     redraw();
   }
 
-  // The address keeps the view, so that a copy of it shows the same. Not at each step: browsers count such changes and refuse.
+  // The address keeps the view, so that a copy of it shows the same. Not at each step: browsers count such changes and
+  // refuse.
   let keeping = 0;
   let isKept = false;
   function keepView() {
@@ -174,8 +175,8 @@ if (chart !== null && trace.timelines.length > 0) {
     context.fillStyle = colours.card;
     context.fillRect(0, areaTop, widthPx, AREA_PX);
 
-    // Layers: one column per bucket, or per pixel where buckets are narrower. Columns begin at whole pixels, else their edges show
-    // as stripes, and at multiples of the step, else the picture flickers while it is dragged.
+    // Layers: one column per bucket, or per pixel where buckets are narrower. Columns begin at whole pixels, else their
+    // edges show as stripes, and at multiples of the step, else the picture flickers while it is dragged.
     const step = Math.max(1, Math.ceil(1 / ((line.width / widthNs()) * widthPx)));
     const fills = trace.layers.map((_, layer) => hatched(context, layer));
     const present = Object.keys(line.shares).map(Number);

@@ -1,10 +1,10 @@
 //! Chrome's trace JSON, as Perfetto and `chrome://tracing` open it.
 //!
-//! One object per call (`X`), so nesting is a matter of times alone; [`Nest`](crate::Nest) sees to it. Where a call and its caller begin in
-//! the same nanosecond (at the edge of a window all open calls do), readers take the order of the file for the order of the
-//! calls: there the caller stands first, and its callee is held back until the caller has ended. Times are microseconds
-//! with three decimals from the origin of the export: counted from the epoch they would need more digits than a JavaScript
-//! number has. What was left out stands in `otherData`, at the end of the file.
+//! One object per call (`X`), so nesting is a matter of times alone; [`Nest`](crate::Nest) sees to it. Where a call and
+//! its caller begin in the same nanosecond (at the edge of a window all open calls do), readers take the order of the
+//! file for the order of the calls: there the caller stands first, and its callee is held back until the caller has
+//! ended. Times are microseconds with three decimals from the origin of the export: counted from the epoch they would
+//! need more digits than a JavaScript number has. What was left out stands in `otherData`, at the end of the file.
 
 use crate::moments::{Curves, Mark, Point, instant_name};
 use crate::names::{Interned, Names, category};

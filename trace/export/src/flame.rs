@@ -1,7 +1,7 @@
 //! Calling contexts as a tree of widths, as collapsed stacks, and as flame graphs.
 //!
-//! A frame is as wide as the self time of itself and all it calls, added up here, not taken from totals: so a caller is never
-//! narrower than its callees together, whatever a correction did to one of them.
+//! A frame is as wide as the self time of itself and all it calls, added up here, not taken from totals: so a caller is
+//! never narrower than its callees together, whatever a correction did to one of them.
 
 use crate::markup::shown;
 use laneway_page::markup::{escape, put};
@@ -289,8 +289,8 @@ struct Pair {
 
 /// A differential flame graph: widths of `other`, colour and sign by how its self time differs from that of `base`.
 ///
-/// Times are set against packets where both traces know them, else against all traced time, so that a longer trace is no
-/// slower one. What only `base` has is not drawn, and counted in the head.
+/// Times are set against packets where both traces know them, else against all traced time, so that a longer trace is
+/// no slower one. What only `base` has is not drawn, and counted in the head.
 #[must_use]
 pub fn difference_graph(base: &Analysis, other: &Analysis, measure: Measure) -> String {
     let per_packet = |analysis: &Analysis| {

@@ -8,8 +8,8 @@
 //! Exports of events are streams: memory depends on functions and threads, never on the length of the trace, and
 //! what is left out is counted and told in the output itself. Exports of an analysis are pure functions of it.
 //!
-//! Nothing here reads a trace, computes a figure or names a cause; it shows what others found. Names come from traced programs and are
-//! hostile everywhere.
+//! Nothing here reads a trace, computes a figure or names a cause; it shows what others found. Names come from traced
+//! programs and are hostile everywhere.
 #![forbid(unsafe_code)]
 
 mod chrome;

@@ -1,8 +1,8 @@
 //! What lies between calls, as curves and marks: polls, bursts, buffers in use.
 //!
 //! A trace tells each poll; a picture wants few points. A curve gets a point where its value changes, polls are
-//! counted per millisecond, and buffers in use are counted from the first event on (what was taken before is not known, so the
-//! curve may fall below zero).
+//! counted per millisecond, and buffers in use are counted from the first event on (what was taken before is not known,
+//! so the curve may fall below zero).
 
 use crate::names::Names;
 use laneway_trace_read::{Kind, PoolAction, ThreadId};

@@ -1,15 +1,15 @@
 //! Events into calls that nest: what every event-level export needs before it can write anything.
 //!
-//! Pictures of calls want two things that a trace does not promise: that every begin has its end, and that ends come in the
-//! order of a stack. [`Nest`] keeps one stack per thread and hands a [`Calls`] only sequences that keep both promises; what it
-//! had to do for that is counted in [`LeftOut`] and marked on the calls ([`Ended::is_cut`]).
+//! Pictures of calls want two things that a trace does not promise: that every begin has its end, and that ends come in
+//! the order of a stack. [`Nest`] keeps one stack per thread and hands a [`Calls`] only sequences that keep both
+//! promises; what it had to do for that is counted in [`LeftOut`] and marked on the calls ([`Ended::is_cut`]).
 //!
 //! Must always hold, for every sequence of events: per thread times never fall, begins and ends balance, and an end
 //! closes the innermost begun call. Calls that are kept out (shorter than asked, outside the window, beyond the size of
 //! the output) have neither.
 //!
-//! A call may be shorter than asked, which is known only later; so its begin is held back until it has lasted that long. Its
-//! callers began before it and are let out first, so the order stays.
+//! A call may be shorter than asked, which is known only later; so its begin is held back until it has lasted that
+//! long. Its callers began before it and are let out first, so the order stays.
 
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Where an export is written: counts bytes and keeps the first error.
 //!
-//! Events arrive through a trait that cannot fail, so an error waits here until the end; after it nothing more is written.
+//! Events arrive through a trait that cannot fail, so an error waits here until the end; after it nothing more is
+//! written.
 
 use crate::nest::LeftOut;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! An analysis as one HTML file.
 //!
-//! What was read and what is missing comes first, since everything below rests on it; then what was found, with links to the places
-//! in the time chart that show it; then advice, given and withheld; then tables and pictures. The file asks the network for
-//! nothing (a content policy in its head forbids it). Findings and tables need no script; the flame graph, the time
-//! chart and the histograms of durations are drawn by the page itself, from [`data`](self::data), which holds levels of
-//! detail and never the events, so that a trace of any size gives a page of a few megabytes.
+//! What was read and what is missing comes first, since everything below rests on it; then what was found, with links
+//! to the places in the time chart that show it; then advice, given and withheld; then tables and pictures. The file
+//! asks the network for nothing (a content policy in its head forbids it). Findings and tables need no script; the
+//! flame graph, the time chart and the histograms of durations are drawn by the page itself, from [`data`](self::data),
+//! which holds levels of detail and never the events, so that a trace of any size gives a page of a few megabytes.
 
 mod account;
 mod data;
@@ -92,8 +92,8 @@ pub fn page(analysis: &Analysis) -> String {
     out
 }
 
-/// A name as the page shows it: one line, of bounded length. A long one loses its middle: what tells `map<...>::find` from
-/// `map<...>::erase` stands at the end.
+/// A name as the page shows it: one line, of bounded length. A long one loses its middle: what tells `map<...>::find`
+/// from `map<...>::erase` stands at the end.
 fn name(text: &str) -> String {
     shortened(text, PAGE_NAME_CHARS_MAX)
 }
@@ -109,8 +109,8 @@ fn shortened(text: &str, letters_max: usize) -> String {
     head.chain(std::iter::once('\u{2026}')).chain(shown.chars().skip(letters - tail)).collect()
 }
 
-/// The date of a moment. Formats that count from the start of the machine or from nothing name moments soon after 1970, which
-/// are no dates.
+/// The date of a moment. Formats that count from the start of the machine or from nothing name moments soon after 1970,
+/// which are no dates.
 fn date(unix_ns: u64) -> Option<String> {
     const YEAR_2000_NS: u64 = 946_684_800_000_000_000;
     (unix_ns >= YEAR_2000_NS).then(|| utc(unix_ns).trim_end_matches(" UTC").to_owned())
@@ -203,7 +203,7 @@ fn coverage(out: &mut String, analysis: &Analysis) {
     facts(out, more.into_iter());
     out.push_str("</div>\n</div>\n");
     if !coverage.withheld.is_empty() {
-        out.push_str("<h3>Not said, because the trace does not carry it</h3>\n<ul>\n");
+        out.push_str("<h3>Not answered, because the trace does not carry it</h3>\n<ul>\n");
         for withheld in &coverage.withheld {
             put!(out, "<li><b>{}</b>: {}</li>\n", escape(&withheld.what), escape(&withheld.why));
         }
@@ -682,8 +682,8 @@ fn method(out: &mut String, analysis: &Analysis) {
          <li>Self time excludes callees; total time includes them and counts recursion once. Corrected: less the tracer's cost \
          per call, never below 0.</li>\n\
          <li>A call is cut when events are missing inside it, when an exit further out ended it, or when the trace ends in it. Cut calls \
-         count in totals, not in percentiles. Percentiles are told from enough calls on, to 3 %.</li>\n\
-         <li>Layers are told by name, by the rules of the producer. Empty polls are a layer of their own, with all they called.</li>\n\
+         count in totals, not in percentiles. Percentiles are given from enough calls on, to 3 %.</li>\n\
+         <li>Layers are known by name, by the rules of the producer. Empty polls are a layer of their own, with all they called.</li>\n\
          <li>Units: 1 \u{b5}s = 1000 ns; \u{201c}per packet\u{201d} is per packet received.</li>\n</ul>\n</section>\n",
         date(analysis.coverage.span.start_ns).map_or_else(String::new, |date| {
             format!("{date}.{:09} UTC, ", analysis.coverage.span.start_ns % 1_000_000_000)

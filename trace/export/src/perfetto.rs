@@ -1,8 +1,8 @@
 //! Perfetto's protobuf: threads as tracks, calls as slices, polls and bursts as counters, findings as instants.
 //!
-//! Only the few messages that are needed are declared ([`message`]), by hand, with the field numbers of Perfetto's published
-//! `.proto` files; so neither its tree nor `protoc` is needed. Every packet belongs to one sequence with incremental
-//! state: names are written once and referred to by number.
+//! Only the few messages that are needed are declared ([`message`]), by hand, with the field numbers of Perfetto's
+//! published `.proto` files; so neither its tree nor `protoc` is needed. Every packet belongs to one sequence with
+//! incremental state: names are written once and referred to by number.
 //!
 //! Times are nanoseconds since the epoch on the trace's default clock, and a clock snapshot tells that it shows real
 //! time.

@@ -1,7 +1,7 @@
 //! Speedscope's evented JSON: one file per thread, further files where one would grow beyond what its page can hold.
 //!
-//! Frames are shared by all events of a file and written once, at its end; the order of keys in JSON means nothing, so a
-//! file is written in one pass. Where a file ends, open calls are closed in it and opened again in the next.
+//! Frames are shared by all events of a file and written once, at its end; the order of keys in JSON means nothing, so
+//! a file is written in one pass. Where a file ends, open calls are closed in it and opened again in the next.
 
 #[cfg(test)]
 mod format;

@@ -1,7 +1,7 @@
 //! The tables of an analysis, column by column: what CSV and Parquet both write.
 //!
-//! Names of columns carry their units. What is not known is an empty cell, never a zero. Times count from the start of the
-//! span, as in [`laneway_trace::result`].
+//! Names of columns carry their units. What is not known is an empty cell, never a zero. Times count from the start of
+//! the span, as in [`laneway_trace::result`].
 
 use laneway_trace::result::{Analysis, Confidence, Durations, Finding, State};
 use std::io::{self, Write};
@@ -253,7 +253,8 @@ pub(crate) const fn confidence_name(confidence: Confidence) -> &'static str {
 
 /// Writes a table as CSV (RFC 4180): a line of names, then the rows.
 ///
-/// Text that a spreadsheet would take for a formula is quoted with an apostrophe in front: names come from traced programs.
+/// Text that a spreadsheet would take for a formula is quoted with an apostrophe in front: names come from traced
+/// programs.
 ///
 /// # Errors
 /// What `to` says.

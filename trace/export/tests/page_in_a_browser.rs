@@ -1,8 +1,8 @@
 //! The page, opened and used in a real browser.
 //!
-//! Needs Chromium (Debian: `chromium`), and says so where there is none. The browser is driven over its DevTools protocol through two
-//! pipes, so that no port is opened; it runs without a window, on a profile and a page in a folder of its own, which goes with it.
-//! Nothing here looks at pictures: what is asserted is what the page says in words.
+//! Needs Chromium (Debian: `chromium`), and says so where there is none. The browser is driven over its DevTools
+//! protocol through two pipes, so that no port is opened; it runs without a window, on a profile and a page in a folder
+//! of its own, which goes with it. Nothing here looks at pictures: what is asserted is what the page says in words.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 
@@ -209,8 +209,8 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
 }
 
-/// Writes the page of a small trace and returns its address: a loop of a hundred turns, of which one is slow, and a second
-/// thread.
+/// Writes the page of a small trace and returns its address: a loop of a hundred turns, of which one is slow, and a
+/// second thread.
 fn write_page(folder: &Path) -> String {
     let call = |name: &str, at_us: u32, length_us: u32, thread: u32| json!({ "name": name, "ph": "X", "ts": at_us, "dur": length_us, "pid": 1, "tid": thread });
     let thread = |tid: u32, name: &str| {

@@ -1,7 +1,8 @@
 //! The table of situations: a row and a function each.
 //!
-//! A function draws its parameters, runs the situation, and writes down what is true of it from the instruments' readings.
-//! One that did not become what it should be (a healthy one that lost packets) is no case: it says so and is made again.
+//! A function draws its parameters, runs the situation, and writes down what is true of it from the instruments'
+//! readings. One that did not become what it should be (a healthy one that lost packets) is no case: it says so and is
+//! made again.
 
 mod faulty;
 mod healthy;
@@ -194,7 +195,7 @@ pub const KINDS: &[Kind] = &[
     kind("program-overload", "more than it takes; the user tells what was lost", program::overload),
     kind(
         "program-overload-untold",
-        "more than it takes; nobody tells what was lost",
+        "more than it takes; losses are not counted",
         program::overload_untold,
     ),
     kind(

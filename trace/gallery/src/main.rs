@@ -29,7 +29,8 @@ struct Arguments {
     /// No run begins later than this
     #[arg(long, value_name = "MINUTES", default_value_t = 88)]
     minutes: u64,
-    /// Leave the last recording of each kind, with its truth and its analysis, in this folder, which is empty or not there
+    /// Leave the last recording of each kind, with its truth and its analysis, in this folder, which is empty or not
+    /// there
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Recordings of a third of the time

@@ -1,8 +1,8 @@
 //! What is sent: captures written for the run, which `laneway gen pcap` replays.
 //!
-//! A classic capture of microseconds. Frames are UDP over IPv4 to a hardware address that the far side does not have, so that its own
-//! stack answers nothing, or pings to an address that an echo answers for. A frame's flow is its number modulo the
-//! flows; `heavy` of every hundred belong to flow 0.
+//! A classic capture of microseconds. Frames are UDP over IPv4 to a hardware address that the far side does not have,
+//! so that its own stack answers nothing, or pings to an address that an echo answers for. A frame's flow is its number
+//! modulo the flows; `heavy` of every hundred belong to flow 0.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What a run happens in: a folder, two network namespaces with cables between them, and the programs.
 //!
-//! Everything goes with its value: the namespaces are descriptors, the folder is removed, and a program that was started
-//! ends by itself after the time it was given, should this process be killed before it could end it.
+//! Everything goes with its value: the namespaces are descriptors, the folder is removed, and a program that was
+//! started ends by itself after the time it was given, should this process be killed before it could end it.
 
 use std::fs;
 use std::io;

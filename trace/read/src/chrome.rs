@@ -1,9 +1,9 @@
 //! Chrome trace JSON: an array of events, or an object with `traceEvents`.
 //!
-//! Parsed as a stream, event by event; what is kept of each is 24 bytes. Read are `X` (a call), `B` and `E`, `i` (a point),
-//! `C` (a counter: its first number) and the names of threads (`M`). Times are microseconds from a moment that the
-//! format does not tell. The closing bracket may be missing, as the format allows; what else does not parse ends the
-//! reading, with its offset.
+//! Parsed as a stream, event by event; what is kept of each is 24 bytes. Read are `X` (a call), `B` and `E`, `i` (a
+//! point), `C` (a counter: its first number) and the names of threads (`M`). Times are microseconds from a moment that
+//! the format does not tell. The closing bracket may be missing, as the format allows; what else does not parse ends
+//! the reading, with its offset.
 
 use std::fmt;
 use std::io::{BufRead, Read};

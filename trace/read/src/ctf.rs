@@ -3,8 +3,8 @@
 //! A trace is a directory with a file `metadata` and one file per stream. What is opened may contain several (LTTng
 //! writes one per word size, or one per process); they are read as one, in the order of their clocks.
 //!
-//! The way of an event: `metadata` (1.8) or `second` (2) -> [`types`] -> [`layout`] and [`plan`], once; then packet by packet [`stream`] -> blocks
-//! -> `merge` -> consumer.
+//! The way of an event: `metadata` (1.8) or `second` (2) -> [`types`] -> [`layout`] and [`plan`], once; then packet by
+//! packet [`stream`] -> blocks -> `merge` -> consumer.
 
 mod layout;
 mod lexer;

@@ -1,12 +1,12 @@
 //! One vocabulary for all producers.
 //!
-//! An [`Event`] is 24 bytes and carries no text: functions are keys, threads are numbers, and names are asked for once, after the
-//! reading. Times are nanoseconds since the Unix epoch on the clock of the trace, offset applied, so that traces of one host
-//! join on one axis.
+//! An [`Event`] is 24 bytes and carries no text: functions are keys, threads are numbers, and names are asked for once,
+//! after the reading. Times are nanoseconds since the Unix epoch on the clock of the trace, offset applied, so that
+//! traces of one host join on one axis.
 //!
 //! What must hold for every reader: events of one thread reach the consumer in the order in which they happened; a
-//! thread is announced before its first event; a loss is told once, at the place where events are missing, to all threads
-//! that may have lost some.
+//! thread is announced before its first event; a loss is told once, at the place where events are missing, to all
+//! threads that may have lost some.
 
 /// A function as the trace names it: an address in the traced process, or a number the reader gave to a name.
 ///
@@ -99,8 +99,8 @@ pub enum Kind {
     WokenBy(FunctionKey),
     /// The thread is on a CPU again (kernel join).
     SwitchedIn,
-    /// An interrupt or softirq took the CPU from the thread (kernel join). The number is the vector; softirqs count from
-    /// [`SOFTIRQ_BASE`], and a page fault is [`PAGE_FAULT`].
+    /// An interrupt or softirq took the CPU from the thread (kernel join). The number is the vector; softirqs count
+    /// from [`SOFTIRQ_BASE`], and a page fault is [`PAGE_FAULT`].
     InterruptIn(u32),
     /// ... and gave it back.
     InterruptOut(u32),
@@ -204,8 +204,8 @@ pub trait Consumer {
     /// Events are missing here for the named threads: what is open in them cannot be trusted to be closed.
     fn lost(&mut self, loss: &Loss, threads: &[ThreadId]);
 
-    /// A profiler found the thread in this stack, innermost function first; `weight` is what the sample stands for in the
-    /// unit of the producer (`perf script`: its period). Only [`Producer::Perf`] tells samples; they are no calls.
+    /// A profiler found the thread in this stack, innermost function first; `weight` is what the sample stands for in
+    /// the unit of the producer (`perf script`: its period). Only [`Producer::Perf`] tells samples; they are no calls.
     fn sample(
         &mut self,
         id: ThreadId,

@@ -1,7 +1,7 @@
 //! Where bytes are read from at any position: a file, or memory.
 //!
-//! Readers of streams read through windows and never map a file. Memory serves traces that are in no file: those of tests
-//! and of the fuzzer.
+//! Readers of streams read through windows and never map a file. Memory serves traces that are in no file: those of
+//! tests and of the fuzzer.
 
 use std::fs::File;
 use std::io;

@@ -6,8 +6,9 @@
 //!         is, or merged by time where a thread was seen on several streams -> consumer -> empty blocks go back
 //! ```
 //!
-//! What must hold: at most [`AHEAD`] blocks per stream wait, so memory does not grow with the trace; a loss is told when
-//! everything before it was delivered and nothing behind it; the order does not depend on how the workers were scheduled.
+//! What must hold: at most [`AHEAD`] blocks per stream wait, so memory does not grow with the trace; a loss is told
+//! when everything before it was delivered and nothing behind it; the order does not depend on how the workers were
+//! scheduled.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -7,8 +7,8 @@
 //!
 //! ```
 //!
-//! A sample is no call: it is passed on by [`Consumer::sample`](crate::Consumer::sample). Times are those of perf's clock,
-//! as a rule the monotonic one; the moment of its zero is not told.
+//! A sample is no call: it is passed on by [`Consumer::sample`](crate::Consumer::sample). Times are those of perf's
+//! clock, as a rule the monotonic one; the moment of its zero is not told.
 
 use std::io::{BufRead, Read as _};
 use std::path::Path;

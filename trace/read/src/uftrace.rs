@@ -8,9 +8,9 @@
 //! 35472.317010796   7463: [event] linux:sched-in(200001)
 //! ```
 //!
-//! The text and not the directory of data: that format packs arguments by descriptions of uftrace's own, and changes with it.
-//! Times are those of the monotonic clock; the moment of its zero is not told. Scheduling events come from another
-//! file than calls, so all is sorted before it is passed on.
+//! The text and not the directory of data: that format packs arguments by descriptions of uftrace's own, and changes
+//! with it. Times are those of the monotonic clock; the moment of its zero is not told. Scheduling events come from
+//! another file than calls, so all is sorted before it is passed on.
 
 use std::io::{BufRead, Read as _};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A session of LTTng for one instrumented program.
 //!
 //! Everything that LTTng keeps per user (settings, sockets, its daemon's state) goes into a folder of its own under the
-//! temporary folder, by `LTTNG_HOME`. Only root's daemon has its sockets at a fixed place, `/var/run/lttng`, where traced
-//! programs look for them: if a daemon runs there, it is used; else one is started, and ended with the session.
+//! temporary folder, by `LTTNG_HOME`. Only root's daemon has its sockets at a fixed place, `/var/run/lttng`, where
+//! traced programs look for them: if a daemon runs there, it is used; else one is started, and ended with the session.
 //!
 //! What must always hold: the session, and what was started for it, is gone when [`LttngSession`] is, however it goes.
 
@@ -310,7 +310,7 @@ impl Daemon {
     fn said(&self) -> String {
         let said = fs::read_to_string(&self.log).unwrap_or_default();
         let said = program::last_lines(&said);
-        if said.is_empty() { "it said nothing".to_owned() } else { said }
+        if said.is_empty() { "it printed nothing".to_owned() } else { said }
     }
 }
 

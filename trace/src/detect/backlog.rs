@@ -2,10 +2,10 @@
 //!
 //! What a poll returns says how long frames can have waited. One that returns fewer than it asked for leaves its queue
 //! empty, so what the next one returns came after it. A full poll says only that there was no room to spare at that
-//! moment: a generator that sends 32 frames at a time fills a burst of 32 with each arrival, although nothing waits, and the
-//! next poll finds the queue empty. Counting full polls therefore counts habits of senders. What a worker that keeps up
-//! cannot produce are full polls *one after the other*: whatever spare time it has shows as a poll that found room, because
-//! an empty poll takes less time than anything else it does.
+//! moment: a generator that sends 32 frames at a time fills a burst of 32 with each arrival, although nothing waits,
+//! and the next poll finds the queue empty. Counting full polls therefore counts habits of senders. What a worker that
+//! keeps up cannot produce are full polls *one after the other*: whatever spare time it has shows as a poll that found
+//! room, because an empty poll takes less time than anything else it does.
 //!
 //! A streak of full polls has two explanations. Either all its frames were there at its beginning: one batch, served at
 //! once and as fast as can be. Or they kept coming at least as fast as they were taken, as long as the streak lasts. By
@@ -16,16 +16,17 @@
 //! returns). Then either some frame waited as long as the streak, or the worker was too slow all that time. Beyond
 //! [`RING_FRAMES_MAX`] frames, which is more than rings hold, the first is ruled out as well, and the finding is sure.
 //!
-//! What counts is not how many backlogs there are but their share of the time in which the queue was polled, from the first
-//! to the last full poll of each: one burst of traffic is told, but is no finding. Nor is a backlog that is there at the first
-//! poll, is no larger than a ring, is gone before half of the time, and never comes again: the ring filled before the
-//! program ran. The interval is a bootstrap over [`BLOCKS`] blocks of time, so that one stretch counts for less than the same time in
-//! several. Each queue is judged by itself: one that overflows is not excused by others that are empty.
+//! What counts is not how many backlogs there are but their share of the time in which the queue was polled, from the
+//! first to the last full poll of each: one burst of traffic is told, but is no finding. Nor is a backlog that is there
+//! at the first poll, is no larger than a ring, is gone before half of the time, and never comes again: the ring filled
+//! before the program ran. The interval is a bootstrap over [`BLOCKS`] blocks of time, so that one stretch counts for
+//! less than the same time in several. Each queue is judged by itself: one that overflows is not excused by others that
+//! are empty.
 //!
-//! Not seen: a backlog behind a driver that returns fewer frames than it is asked for at most; backlogs of traces that do
-//! not tell the sizes of polls or what was asked for; where empty polls are recorded without their queue, a backlog of the only
-//! queue with packets of a worker that polls more than one. A closed loop whose peers keep just a burst in flight looks
-//! like a backlog while the worker has no pause: it is as loaded, but nothing more can be waiting.
+//! Not seen: a backlog behind a driver that returns fewer frames than it is asked for at most; backlogs of traces that
+//! do not tell the sizes of polls or what was asked for; where empty polls are recorded without their queue, a backlog
+//! of the only queue with packets of a worker that polls more than one. A closed loop whose peers keep just a burst in
+//! flight looks like a backlog while the worker has no pause: it is as loaded, but nothing more can be waiting.
 
 use laneway_page::number::nouns;
 

@@ -70,7 +70,7 @@ impl Table {
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Load => "load",
-            Self::Losses => "packets lost, of those that came",
+            Self::Losses => "packets lost, of those that arrived",
             Self::Causes => "what is wrong, as a share of a worker's time",
             Self::Accounts => "where the time of the workers went",
             Self::Stalls => "stalls",

@@ -1,7 +1,8 @@
 //! Names in columns: cut in the middle, so that begin and end stay, and never two equal for different names.
 //!
-//! `std::map<...>::find` and `std::map<...>::erase` differ at the end, overloads in the middle. A name that was cut shows
-//! a `~` where letters are missing; where that would make two rows equal, the letters that tell them apart are shown.
+//! `std::map<...>::find` and `std::map<...>::erase` differ at the end, overloads in the middle. A name that was cut
+//! shows a `~` where letters are missing; where that would make two rows equal, the letters that tell them apart are
+//! shown.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,7 +1,7 @@
 //! What every crate's manifest and root file must say, and where `unsafe` may be written.
 
 use super::{Violation, numbered};
-use crate::source::{identifiers, split};
+use crate::source::identifiers;
 use crate::tree::{Tree, is_below, kind};
 use crate::workspace::Member;
 
@@ -19,11 +19,11 @@ pub(super) fn check(tree: &Tree, members: &[Member]) -> Vec<Violation> {
         check_manifest(tree, member, &mut violations);
         check_roots(tree, member, &mut violations);
     }
-    for (path, text) in tree.texts().filter(|(path, _)| kind(path) == "rs") {
+    for path in tree.paths().filter(|path| kind(path) == "rs") {
         if UNSAFE_FENCE.iter().any(|place| path == *place || is_below(path, place)) {
             continue;
         }
-        for (number, line) in numbered(split(text).into_iter()) {
+        for (number, line) in numbered(tree.lines(path).iter()) {
             if identifiers(&line.code).any(|word| word == "unsafe") {
                 violations.push(Violation::new(
                     path,
@@ -66,8 +66,10 @@ fn check_roots(tree: &Tree, member: &Member, violations: &mut Vec<Violation>) {
         return;
     }
     for root in ROOTS.iter().map(|root| format!("{}/{root}", member.folder)) {
-        let Some(text) = tree.text(&root) else { continue };
-        if !split(text).iter().any(|line| line.code.trim() == FORBID) {
+        if !tree.has_file(&root) {
+            continue;
+        }
+        if !tree.lines(&root).iter().any(|line| line.code.trim() == FORBID) {
             let what = format!("the crate does not rule out unsafe code; add `{FORBID}`");
             violations.push(Violation::new(&root, 1, "unsafe", what));
         }

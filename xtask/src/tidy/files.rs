@@ -17,6 +17,13 @@ const ROOT_DOCUMENTS: &[(&str, &str)] = &[
 /// Folders whose every subfolder (`x/*`) or which themselves say in a README what they are.
 const README_FOLDERS: &[&str] = &["lanes/*", "apps/*", "lab"];
 
+/// Pages of figures, and the heading that each has in front of its notebook. Reports of races and pages made by a verb
+/// are figures alone.
+const MEASUREMENTS: &str = "docs/measurements/";
+const FIGURES: &str = "## What holds today";
+const MADE_BY_A_VERB: &[&str] =
+    &["README.md", "founding-reports.md", "race-live.md", "race-socket.md"];
+
 /// Kinds of file that are read as ASCII; prose may use more.
 const ASCII_KINDS: &[&str] = &["c", "h", "py", "pyi", "toml", "sh", "js", "css", "Makefile", "run"];
 
@@ -36,6 +43,15 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let is_ours = |path: &str| !VERBATIM.contains(&path) && !path.starts_with(SEEDS);
     for (path, text) in tree.texts().filter(|(path, _)| is_ours(path)) {
         check_text(path, text, &mut violations);
+    }
+    for (path, text) in tree.texts().filter(|(path, _)| kind(path) == "md") {
+        let page = path.strip_prefix(MEASUREMENTS).filter(|page| !MADE_BY_A_VERB.contains(page));
+        if page.is_some() && !text.lines().any(|line| line == FIGURES) {
+            let what = format!(
+                "no `{FIGURES}`: put the table of the figures that hold in front of the notebook"
+            );
+            violations.push(Violation::new(path, 1, "document", what));
+        }
     }
     for (path, purpose) in ROOT_DOCUMENTS {
         if !tree.has_file(path) {
@@ -142,6 +158,18 @@ mod tests {
         assert_eq!(rules("a.bpf.c", "// SPDX-License-Identifier: GPL-2.0-only\n"), []);
         assert_eq!(rules("apps/a/bpf/record.h", "int x;\n"), [(1, "spdx")]);
         assert_eq!(rules("lanes/a/src/shim.h", "int x;\n"), []);
+    }
+
+    #[test]
+    fn a_page_of_measurements_begins_with_the_figures_that_hold() {
+        let missing = |path: &str, text: &str| {
+            let found = check(&Tree::of(&[(path, text)]));
+            found.iter().filter(|violation| violation.what.contains(FIGURES)).count()
+        };
+        assert_eq!(missing("docs/measurements/lanes.md", "# A\n## B\n"), 1);
+        assert_eq!(missing("docs/measurements/lanes.md", "# A\n\n## What holds today\n"), 0);
+        assert_eq!(missing("docs/measurements/race-live.md", "## A\n"), 0);
+        assert_eq!(missing("docs/guide/lanes.md", "# A\n"), 0);
     }
 
     #[test]

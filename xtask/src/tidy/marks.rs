@@ -1,7 +1,7 @@
 //! Leftovers of work in progress: marks, stubs, silenced warnings, code put to sleep in comments.
 
 use super::{Violation, numbered};
-use crate::source::{identifiers, split};
+use crate::source::identifiers;
 use crate::tree::{Tree, kind};
 
 /// Words that mark unfinished work, as whole words in comments.
@@ -23,7 +23,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     for (path, text) in tree.texts() {
         let kind = kind(path);
         if matches!(kind, "rs" | "c" | "h" | "js") {
-            for (number, line) in numbered(split(text).into_iter()) {
+            for (number, line) in numbered(tree.lines(path).iter()) {
                 let found = mark(&line.comment)
                     .or_else(|| (kind == "rs").then(|| stub(&line.code)).flatten())
                     .or_else(|| sleeping_code(&line.comment));

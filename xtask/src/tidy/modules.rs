@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::Violation;
-use crate::source::{identifiers, split};
+use crate::source::identifiers;
 use crate::tree::{Tree, is_below};
 use crate::workspace::Member;
 
@@ -58,7 +58,7 @@ fn children(tree: &Tree, path: &str, crate_folder: &str) -> Vec<String> {
         _ => format!("{folder}/{stem}"),
     };
     let mut found = Vec::new();
-    for (line, raw) in split(text).iter().zip(text.lines()) {
+    for (line, raw) in tree.lines(path).iter().zip(text.lines()) {
         if line.code.trim_start().starts_with("#[path") {
             found.extend(quoted(raw).map(|target| format!("{folder}/{target}")));
         }

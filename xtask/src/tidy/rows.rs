@@ -5,10 +5,10 @@
 //! is held to it from its first day. Names of lanes and apps are words as well: where a word means something else, a
 //! row of [`WORDS`] says what. Sentences for people (a help text, an example) may name anything.
 
-use super::{Violation, numbered};
-use crate::source::{Line, identifiers, split};
-use crate::tree::{Tree, kind};
-use std::collections::BTreeSet;
+use super::Violation;
+use super::product::{Product, products};
+use crate::source::{Line, identifiers};
+use crate::tree::Tree;
 
 /// Where rows are: the tables, and what is compiled beside them.
 const TABLES: &[&str] = &["registry/", "xtask/", "fuzz/", "examples/", "bench/"];
@@ -66,17 +66,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
             (matches!(kind, "lanes" | "apps") && file == "Cargo.toml").then_some((kind, name))
         })
         .collect();
-    let products: Vec<(&str, Product)> = tree
-        .texts()
-        .filter(|(path, _)| is_product(path))
-        .map(|(path, text)| (path, Product::of(path, text)))
-        .collect();
-    let in_tests: BTreeSet<&String> =
-        products.iter().flat_map(|(_, product)| &product.modules_of_tests).collect();
     let mut violations = Vec::new();
-    for (path, product) in
-        products.iter().filter(|(path, _)| !in_tests.contains(&(*path).to_owned()))
-    {
+    for (path, product) in products(tree).iter().filter(|(path, _)| !is_named_freely(path)) {
         for named in product.names() {
             let folder = folders.iter().find(|(folder, name)| {
                 named.is(name)
@@ -97,12 +88,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-fn is_product(path: &str) -> bool {
-    kind(path) == "rs"
-        && path.contains("src/")
-        && !path.contains("/tests/")
-        && !path.ends_with("/tests.rs")
-        && !TABLES.iter().chain(USERS).any(|folder| path.starts_with(folder))
+/// Whether a file may name lanes and apps: a table, or what types them as users do.
+fn is_named_freely(path: &str) -> bool {
+    TABLES.iter().chain(USERS).any(|folder| path.starts_with(folder))
 }
 
 /// How code may name a lane or an app.
@@ -160,37 +148,7 @@ impl Named {
     }
 }
 
-/// The product code of a file: its lines in front of its tests, with the text of each as it stands.
-#[derive(Debug)]
-struct Product {
-    lines: Vec<(usize, Line, Vec<char>)>,
-    /// Paths of files that only tests have.
-    modules_of_tests: Vec<String>,
-}
-
-impl Product {
-    fn of(path: &str, text: &str) -> Product {
-        let mut product = Product { lines: Vec::new(), modules_of_tests: Vec::new() };
-        let mut tests_begin = false;
-        for (number, (line, shown)) in numbered(split(text).into_iter().zip(text.split('\n'))) {
-            let code = line.code.trim();
-            if tests_begin && !code.is_empty() {
-                // A declaration of a line ends there; anything else is the tests at the end of a file.
-                let Some(declared) = code.strip_suffix(';') else { break };
-                tests_begin = false;
-                let module = declared.strip_prefix("mod ").map(str::trim);
-                product.modules_of_tests.extend(module.map(|name| beside(path, name)));
-                continue;
-            }
-            if code.contains("#[cfg(test)]") {
-                tests_begin = true;
-                continue;
-            }
-            product.lines.push((number, line, shown.chars().collect()));
-        }
-        product
-    }
-
+impl Product<'_> {
     fn names(&self) -> Vec<Named> {
         let mut names = self.crates();
         names.extend(self.texts());
@@ -200,7 +158,7 @@ impl Product {
     }
 
     fn crates(&self) -> Vec<Named> {
-        let of_line = |(number, line, _): &(usize, Line, _)| {
+        let of_line = |(number, line, _): &(usize, &Line, _)| {
             let words = identifiers(&line.code).filter_map(|word| word.strip_prefix("laneway_"));
             words
                 .map(|word| Named { line: *number, by: By::Crate, word: word.to_owned() })
@@ -278,15 +236,6 @@ impl Product {
             before = token;
         }
         names
-    }
-}
-
-/// Where a module that `path` declares lies.
-fn beside(path: &str, module: &str) -> String {
-    let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-    match file {
-        "lib.rs" | "main.rs" | "mod.rs" => format!("{folder}/{module}.rs"),
-        _ => format!("{folder}/{}/{module}.rs", file.trim_end_matches(".rs")),
     }
 }
 

@@ -4,7 +4,7 @@
 //! stay as they are; so do names inside strings, which are other people's data.
 
 use super::{Violation, numbered};
-use crate::source::{identifiers, split};
+use crate::source::identifiers;
 use crate::tree::{Tree, is_below, kind};
 
 /// A word that is not ours.
@@ -51,7 +51,7 @@ const JUNK_DRAWERS: &[&str] = &["utils", "util", "helpers", "helper", "common", 
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (path, text) in tree.texts().filter(|(path, _)| kind(path) == "rs") {
+    for path in tree.paths().filter(|path| kind(path) == "rs") {
         let parts = path.trim_end_matches(".rs").split('/');
         if let Some(drawer) = parts.into_iter().find(|part| JUNK_DRAWERS.contains(part)) {
             let what = format!("`{drawer}` names no idea; name the module after what it holds");
@@ -61,7 +61,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
             .iter()
             .filter(|f| !f.at_home.iter().any(|folder| is_below(path, folder)))
             .collect();
-        for (number, line) in numbered(split(text).into_iter()) {
+        for (number, line) in numbered(tree.lines(path).iter()) {
             for found in &foreign {
                 if uses(&line.code, found.word)
                     || (found.in_comments && uses(&line.comment, found.word))

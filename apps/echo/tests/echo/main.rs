@@ -21,7 +21,7 @@ use std::net::IpAddr;
 /// The MAC address of every responder here. Locally administered; no interface's.
 const MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0x00, 0xee, 0x09];
 
-/// A frame and when it came.
+/// A frame and when it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     at_ns: u64,

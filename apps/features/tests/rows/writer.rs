@@ -38,7 +38,7 @@ fn start(path: &Path, config: &Config, queue: Queue) -> RowWriter {
     RowWriter::start(tables, output, queue).unwrap()
 }
 
-/// A writer to a pipe that nobody reads yet, with a queue of two buffers. It stays in its first buffer,
+/// A writer to a pipe that nothing reads yet, with a queue of two buffers. It stays in its first buffer,
 /// whose rows are more than a pipe holds.
 fn stuck(config: &Config) -> (RowWriter, PipeReader) {
     let (reader, writer) = pipe().unwrap();

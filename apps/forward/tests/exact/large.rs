@@ -273,7 +273,7 @@ fn no_frame_is_matched_against_half_a_set_while_sets_are_swapped() {
             let input = RunInput { frame: &frame, ..RunInput::default() };
             let out = prog_run(program, input).unwrap_or_else(|e| panic!("{e}")).frame;
             let number = u16::from_be_bytes([out[36], out[37]]).wrapping_sub(1_000);
-            // Mode io, so nobody else writes the address.
+            // Mode io, so nothing else writes the address.
             assert_eq!(out[5], number as u8, "port {number} of one set, address of another");
             assert!(number >= latest, "an older set came back");
             latest = number;

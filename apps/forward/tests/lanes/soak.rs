@@ -152,7 +152,7 @@ fn cross(far: &mut FarEnds, seconds: u64) -> Crossed {
     Crossed { sent, arrived: ways.iter().map(|way| way.arrived).sum(), windows }
 }
 
-/// Creates and destroys rules until told to stop; how often.
+/// Creates and destroys rules until asked to stop; how often.
 fn churn(console: &Console, stop: &AtomicBool) -> u64 {
     let (mut draw, mut rules, mut changes) = (Draw(7), [Vec::new(), Vec::new()], 0);
     // Relaxed: only tells to stop.
@@ -194,7 +194,7 @@ fn create(port: usize, udp_port: u16, kind: usize) -> String {
     )
 }
 
-/// The app under the console's rules on one of the lanes of [`ARMS`], until told to stop.
+/// The app under the console's rules on one of the lanes of [`ARMS`], until asked to stop.
 fn forward(lane: &str, console: &Console, control: &Control, ready: &Sender<()>) -> Stats {
     let config = Config::default();
     if lane == "xdp" {

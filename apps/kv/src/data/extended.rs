@@ -1,5 +1,5 @@
-//! Numbers with 64 binary digits, as INCRBYFLOAT and HINCRBYFLOAT compute: Redis does so in the x87's long double, and its
-//! replies show it. A number is `±mantissa * 2^exponent`, the mantissa's highest bit set; 0 has none.
+//! Numbers with 64 binary digits, as INCRBYFLOAT and HINCRBYFLOAT compute: Redis does so in the x87's long double, and
+//! its replies show it. A number is `±mantissa * 2^exponent`, the mantissa's highest bit set; 0 has none.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,8 @@
-//! Patterns as KEYS, SCAN and PSUBSCRIBE read them: `*`, `?`, `[a-z]`, `[^a]`, `\` before a byte that is meant as it stands.
+//! Patterns as KEYS, SCAN and PSUBSCRIBE read them: `*`, `?`, `[a-z]`, `[^a]`, `\` before a byte that is meant as it
+//! stands.
 
-/// True if `pattern` fits the whole of `text`. Takes at most one step per pair of their bytes: only the last star that was
-/// passed is ever tried again, since what an earlier one could take, the last can take too.
+/// True if `pattern` fits the whole of `text`. Takes at most one step per pair of their bytes: only the last star that
+/// was passed is ever tried again, since what an earlier one could take, the last can take too.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut here) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

@@ -1,4 +1,5 @@
-//! Numbers as text, by Redis's rules. Hexadecimal floating-point numbers, which the C library of Redis reads, are refused.
+//! Numbers as text, by Redis's rules. Hexadecimal floating-point numbers, which the C library of Redis reads, are
+//! refused.
 
 /// A whole number in its one form: no sign but `-`, no leading zero, nothing around it.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {

@@ -8,7 +8,8 @@
 //! The eight bytes are memcached's; the body is one RESP GET, and one datagram is one request. A reply is never longer
 //! than its request, so that a forged source is sent no more than the forger has sent; a client pads its request to the
 //! longest reply that it accepts. A value too long for that is answered by `-TOOLONG n`, `n` the bytes of the reply
-//! behind the eight; an error too long for it is its first word. What is no request gets no reply and is counted by reason.
+//! behind the eight; an error too long for it is its first word. What is no request gets no reply and is counted by
+//! reason.
 //!
 //! What a source may be is checked first: this machine, or in the allow list; no service's port, no group.
 

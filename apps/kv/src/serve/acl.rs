@@ -1,7 +1,7 @@
 //! Users: who may do which commands on which keys and channels.
 //!
-//! Passwords are kept as their SHA-256, as Redis shows them, and compared in constant time: neither the time nor the reply
-//! tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
+//! Passwords are kept as their SHA-256, as Redis shows them, and compared in constant time: neither the time nor the
+//! reply tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
 
 use super::client::{Client, Ending, Key};
 use super::server::Server;

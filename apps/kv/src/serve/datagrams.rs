@@ -2,8 +2,9 @@
 //!
 //! A datagram asks as the default user does, who needs no password then, and of database 0. An answer that tells of a
 //! write which must be durable first waits for the log like a connection's. What is put into the cache is what was just
-//! answered, if it has no deadline and nothing of it waits; what changes a key makes the cache forget it in the same turn
-//! ([`Server::follow_effects`]), and a command of operators, which may change who may read what, makes it forget all.
+//! answered, if it has no deadline and nothing of it waits; what changes a key makes the cache forget it in the same
+//! turn ([`Server::follow_effects`]), and a command of operators, which may change who may read what, makes it forget
+//! all.
 
 use super::server::Server;
 use super::table::Found;

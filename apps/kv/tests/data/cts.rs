@@ -1,5 +1,5 @@
-//! The compatibility test suite for Redis (`cts.json`): every case up to version 7.0 whose commands are all commands of the data.
-//! `LANEWAY_CTS=FILE` names it; without the variable it is looked for beside the tree.
+//! The compatibility test suite for Redis (`cts.json`): every case up to version 7.0 whose commands are all commands of
+//! the data. `LANEWAY_CTS=FILE` names it; without the variable it is looked for beside the tree.
 use crate::client::{Args, Local, find, shown};
 use laneway_kv::Store;
 use serde_json::Value;

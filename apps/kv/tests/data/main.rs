@@ -1,5 +1,5 @@
-//! The data of the store: judged by Redis 7.0 itself and by the compatibility test suite for it, replayed from its log, and
-//! loaded from its snapshots.
+//! The data of the store: judged by Redis 7.0 itself and by the compatibility test suite for it, replayed from its log,
+//! and loaded from its snapshots.
 
 #[path = "../client/mod.rs"]
 mod client;

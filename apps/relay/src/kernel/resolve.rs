@@ -174,7 +174,7 @@ fn lacks(key: &str) -> String {
 
 fn unknown_hop(host: IpAddr, interface: &str) -> String {
     format!(
-        "the kernel does not know the link address of {host} on `{interface}`, and lane xdp asks nobody; \
+        "the kernel does not know the link address of {host} on `{interface}`, and lane xdp asks no neighbour; \
          `ping -c 1 -I {interface} {host}` first, or use lane socket or uring, which also reach hosts behind a router"
     )
 }

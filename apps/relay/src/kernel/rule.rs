@@ -165,7 +165,7 @@ fn limit(what: &'static str, have: usize, max: usize) -> Result<(), KernelRefuse
 fn check(rule: &KernelRule) -> Result<(), String> {
     let is_v6 = rule.destination.is_ipv6();
     if rule.port == 0 {
-        return Err("port 0 is nobody's; use 1 to 65535".to_owned());
+        return Err("port 0 is no port; use 1 to 65535".to_owned());
     }
     if rule.vlan > VLAN_MAX {
         return Err(format!("there is no VLAN {}; use 0 for none, or up to {VLAN_MAX}", rule.vlan));

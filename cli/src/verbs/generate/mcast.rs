@@ -42,12 +42,12 @@ pub(super) fn run<L: LaneTable>(arguments: &McastArguments, json: bool) -> Resul
         let value = json!({ "verb": "gen", "source": "mcast", "plan": cast, "sent": sent });
         terminal::print_json(&value, false)?;
     } else {
-        tell(&cast, &sent);
+        print_report(&cast, &sent);
     }
     Ok(Exit::Done)
 }
 
-fn tell(cast: &Cast, sent: &Sent) {
+fn print_report(cast: &Cast, sent: &Sent) {
     let generator = &sent.generator;
     let groups = match cast.groups {
         1 => format!("to {}", cast.to),

@@ -41,7 +41,7 @@ pub(super) struct ByHand {
 }
 
 impl ByHand {
-    /// Asks, and tells what came of it.
+    /// Asks, and prints the outcome.
     ///
     /// # Errors
     /// A value that cannot be, a connection that cannot be opened, a wrong answer.
@@ -64,7 +64,7 @@ impl ByHand {
             });
             terminal::print_json(&value, false)?;
         } else {
-            tell(&self.plan, &answered, self.pace);
+            print_report(&self.plan, &answered, self.pace);
         }
         match &answered.wrong {
             None => Ok(Exit::Done),
@@ -73,7 +73,7 @@ impl ByHand {
     }
 }
 
-fn tell(plan: &ClientPlan, answered: &Answered, pace: Pace) {
+fn print_report(plan: &ClientPlan, answered: &Answered, pace: Pace) {
     let ledger = &answered.ledger;
     terminal::note(&format!(
         "{} requests to TCP {} were answered in {:.3} s, over {}",
@@ -97,7 +97,7 @@ fn tell(plan: &ClientPlan, answered: &Answered, pace: Pace) {
         lines.push(("keys set before", answered.opening, ""));
     }
     if ledger.foreign > 0 {
-        lines.push(("answers nobody asked for", ledger.foreign, ""));
+        lines.push(("answers without a request", ledger.foreign, ""));
     }
     if answered.connections.lost > 0 {
         lines.push(("connections lost", answered.connections.lost.into(), ""));

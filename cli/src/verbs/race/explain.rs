@@ -1,7 +1,7 @@
 //! What the traces of a race say: the analysis of crate `laneway-trace`, in the lab's words.
 //!
 //! The lab knows no trace format, as it knows no lane; this is what it is handed. One thread is looked at, the
-//! arm's worker, so shares are of its time. What must always hold: nothing is said here that
+//! arm's worker, so shares are of its time. What must always hold: nothing is stated here that
 //! `laneway trace analyze` of the same folder does not say, except for frames that the race's ledger knows lost.
 
 use crate::verbs::trace;
@@ -58,7 +58,9 @@ fn explanation(analysis: &Analysis) -> Explanation {
             damage.place, damage.offset, damage.what
         )
     }));
-    limits.extend(coverage.withheld.iter().map(|it| format!("Not told: {}: {}.", it.what, it.why)));
+    limits.extend(
+        coverage.withheld.iter().map(|it| format!("Not in the trace: {}: {}.", it.what, it.why)),
+    );
     Explanation {
         span_ns: coverage.span.length_ns,
         events: coverage.events,

@@ -1,7 +1,7 @@
 //! What a running app counts, put together while somebody reads it.
 //!
 //! A worker publishes a copy of its counters at its next tick, and only when asked ([`Watch`]): nothing is locked or
-//! shared where frames are. What a worker said last stays until it says more: one that has ended, or whose clock stands
+//! shared where frames are. A worker's last report stays until the next: one that has ended, or whose clock stands
 //! still because it reads files, is shown as it was last heard of.
 
 use laneway_core::Counters;
@@ -24,7 +24,7 @@ pub(super) struct Figures<'a> {
     spec: &'a LaneSpec,
     places: &'a [String],
     watches: Vec<Watch>,
-    /// By worker, what it said last. One reader at a time: a watch shows one look.
+    /// By worker, what it reported last. One reader at a time: a watch shows one look.
     last: Mutex<Vec<Option<RunReport>>>,
 }
 

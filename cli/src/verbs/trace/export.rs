@@ -1,7 +1,7 @@
 //! `laneway trace export`: a trace as other programs read it.
 //!
-//! A trace is read once to learn its names, again to find what detectors mark where the format can show marks, and once to
-//! write; each time as a stream.
+//! A trace is read once to learn its names, again to find what detectors mark where the format can show marks, and once
+//! to write; each time as a stream.
 
 use super::output::{self, Output};
 use super::source::{self, Surveyed};

@@ -62,7 +62,7 @@ pub(crate) fn verdict(action: u32) -> ConfigValue {
     ConfigValue { name: "verdict", bytes: action.to_ne_bytes().to_vec() }
 }
 
-/// A minimal Ethernet frame of an experimental type, to a MAC that nobody owns.
+/// A minimal Ethernet frame of an experimental type, to a MAC that no interface has.
 pub(crate) fn frame(len: usize) -> Vec<u8> {
     let mut frame = vec![0x02, 0, 0, 0, 0, 0x99, 0x02, 0, 0, 0, 0, 0x01, 0x88, 0xb5];
     frame.resize(len, 0xa5);

@@ -129,7 +129,8 @@ mod tests {
     use crate::format::{FormatError, Records};
     use crate::{LinkType, ReadError};
 
-    /// A pcap of the given byte order, `header` and `records` being (seconds, fraction, first length, second length, data).
+    /// A pcap of the given byte order, `header` and `records` being (seconds, fraction, first length, second length,
+    /// data).
     fn file(
         big: bool,
         magic: u32,

@@ -7,7 +7,7 @@ use laneway_flow::{
     Record, SCAN_INTERVAL_NS,
 };
 
-/// What came out: the flow's bytes and its first packets.
+/// What ended: the flow's bytes and its first packets.
 pub(crate) type Out = ([u8; FLOW_RECORD_BYTES], Vec<PpiPacket>);
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! How much of what can be tried is tried: by a run of `make test` a part that is drawn anew, by `make soak APP=journal`
-//! all of it.
+//! How much of what can be tried is tried: by a run of `make test` a part that is drawn anew, by `make soak
+//! APP=journal` all of it.
 
 use laneway_journal::faults::Random;
 use std::env;

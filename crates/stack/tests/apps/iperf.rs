@@ -38,7 +38,7 @@ enum Waits {
 pub(crate) struct Iperf {
     conns: HashMap<ConnId, Waits>,
     control: Option<ConnId>,
-    /// Data connections and what they received or sent, in the order in which they came.
+    /// Data connections and what they received or sent, in the order in which they arrived.
     streams: Vec<(ConnId, u64)>,
     streams_wanted: usize,
     /// The server sends.

@@ -22,7 +22,7 @@ use std::{
 
 const PORTS_MAX: usize = 2;
 const FAR: [&str; 1] = ["10.77.0.2/24"];
-/// Connections that the stack takes when it is told to take few.
+/// Connections that the stack takes when it is asked to take few.
 const FEW: usize = 4;
 
 fn near(port: PortId) -> SocketAddr {

@@ -143,7 +143,7 @@ impl Drop for Ended {
     }
 }
 
-/// What is told of groups on the cable, line by line; nothing without the program for it.
+/// What is reported of groups on the cable, line by line; nothing without the program for it.
 fn watch(world: &World) -> Option<(Ended, impl Iterator<Item = String> + use<>)> {
     let watch = ["120", "tcpdump", "-i", "far0", "-n", "-l", "-vv", "igmp or ip6"];
     let mut command = world.far.command("timeout");

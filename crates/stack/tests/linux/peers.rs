@@ -158,7 +158,7 @@ fn arping_finds_the_address_and_no_second_owner() {
     ];
     let (outputs, ..) = serve_datagrams(&world, &lines);
     assert!(text(&outputs[0]).contains("02:4C:57:53:00:01"), "{}", text(&outputs[0]));
-    // With -D the program succeeds when nobody answers.
+    // With -D the program succeeds when nothing answers.
     assert!(!outputs[1].status.success(), "a probe for duplicates is answered");
     assert!(outputs[2].status.success(), "{}", text(&outputs[2]));
 }
@@ -323,7 +323,7 @@ fn iperf3_and_the_server_count_the_same_bytes() {
     assert_eq!(app.tests.len(), 4);
     let sent: u64 = outputs[..3].iter().map(|o| bytes_of(&text(o), "\"sum_sent\"")).sum();
     assert!(sent >= 3 * (4 << 20) && app.received == sent, "{} of {sent} bytes", app.received);
-    // In reverse the client stops when it has enough; what was on its way then is nobody's.
+    // In reverse the client stops when it has enough; what was on its way then is lost.
     let received = bytes_of(&text(&outputs[3]), "\"sum_received\"");
     assert!(received >= 4 << 20 && received <= app.tests[3], "{received} of {}", app.tests[3]);
     for reason in [DropReason::RxTooLong, DropReason::BadChecksum, DropReason::Malformed] {

@@ -1,4 +1,4 @@
-//! Several workers on one interface: whatever steers frames to their lanes keeps a flow together.
+//! Several workers on one interface: the steering of frames to lanes keeps a flow together.
 
 use crate::{UdpFrame, sequence, skip};
 use laneway_core::{App, Burst, Counters, FrameApp, FrameLane, LaneError, PortId, Turn};

@@ -1,4 +1,4 @@
-//! The app that the datagram suite runs: it keeps what it saw and answers as told.
+//! The app that the datagram suite runs: it keeps what it saw and answers as configured.
 //!
 //! What must always hold: it checks on every call what the contract promises about a batch (one
 //! port, entries with a sane segment size, time that does not go back), so that every behaviour

@@ -1,7 +1,7 @@
 //! What every datagram lane must do, one function per behaviour.
 //!
 //! What the suite assumes beyond the wording of the contract, because an engine does too: a batch
-//! is of one port; a datagram is counted on the port it came in on, or left by; one that names a
+//! is of one port; a datagram is counted on the port that received it, or sent it; one that names a
 //! missing port is counted on the port that was being served, or on port 0 when the app sent it on
 //! its own account.
 //!
@@ -556,7 +556,7 @@ pub fn what_a_bell_releases_leaves<R: DatagramRig>(rig: &mut R) {
 }
 
 /// A worker without traffic ends when it is asked to from another thread, its app has ticked and
-/// was told to stop once; and what it leaves lets the same lane open again at once.
+/// was asked to stop once; and what it leaves lets the same lane open again at once.
 pub fn a_worker_stops_and_the_lane_opens_again<R: DatagramRig>(rig: &mut R) {
     for _ in 0..2 {
         let mut bench = Bench::open(rig, "", 1, Answer::Nothing);

@@ -69,7 +69,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
         false
     }
 
-    /// A connection that the app has been told of.
+    /// A connection that the app has been notified of.
     fn connect(&mut self, port: PortId) -> PeerId {
         let peer = self.rig.connect(port);
         self.until_open(peer);
@@ -448,7 +448,7 @@ pub fn a_paused_connection_is_read_up_to_a_bound<R: StreamRig>(rig: &mut R) {
     assert_same(bench.taken(peer), &sent, "what was sent");
 }
 
-/// The app is told of the end of a peer whose connection is paused, before it is shown the last bytes.
+/// The app is notified of the end of a peer whose connection is paused, before it is shown the last bytes.
 pub fn a_paused_connection_that_finishes_is_told_at_once<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::Take);
     bench.probe.owes = true;

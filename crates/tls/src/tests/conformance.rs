@@ -5,7 +5,7 @@
 //!   suite's probe ─ Counted ─ Tls ─ TcpLane ══ loopback ══ TcpStream ─ ClientConnection ─ suite's far end
 //! ```
 //!
-//! An end without `close_notify` is told to the suite as a reset.
+//! An end without `close_notify` is reported to the suite as a reset.
 
 use super::Trust;
 use crate::{ClientCertificates, Counts, Settings, Tls};

@@ -1,4 +1,4 @@
-//! What a program prints: the end of it, for whoever asks why it failed; its counter; and that it ended.
+//! What a program prints: the end of it, to explain a failure; its counter; and that it ended.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -15,7 +15,7 @@ const COUNTER: &str = "received=";
 
 /// What a program said so far.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ProgramOutput {
     tail: VecDeque<u8>,
     /// What its standard output has of a line that is not whole.
     line: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) struct Said {
     status: Option<i32>,
 }
 
-impl Said {
+impl ProgramOutput {
     /// Takes in a piece of one of the two outputs; lines mean something on standard output only. A line that is
     /// `mark` and a number is none of the program's: it has ended with this status.
     fn hear(&mut self, bytes: &[u8], mark: Option<&str>) {
@@ -56,7 +56,8 @@ impl Said {
         self.tail.drain(..beyond);
     }
 
-    /// The end of what it said, on one line and without anything that a terminal would obey; `None` if that is nothing.
+    /// The end of what it printed, on one line and without anything that a terminal would obey; `None` if that is
+    /// nothing.
     fn words(&self) -> Option<String> {
         let bytes: Vec<u8> = self.tail.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
@@ -75,7 +76,7 @@ fn counter(line: &str) -> Option<u64> {
 /// The outputs of a program, read by threads that end with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Output {
-    said: Arc<(Mutex<Said>, Condvar)>,
+    said: Arc<(Mutex<ProgramOutput>, Condvar)>,
 }
 
 impl Output {
@@ -94,32 +95,32 @@ impl Output {
         });
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn output(&self) -> MutexGuard<'_, ProgramOutput> {
         self.said.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The status of the program, once it ended.
     pub(super) fn status(&self) -> Option<i32> {
-        self.said().status
+        self.output().status
     }
 
-    /// A sentence with the end of what it said.
+    /// A sentence with the end of what it printed.
     pub(super) fn last_words(&self) -> String {
-        match self.said().words() {
-            Some(words) => format!("it said: {words}"),
-            None => "it said nothing".to_owned(),
+        match self.output().words() {
+            Some(words) => format!("its output: {words}"),
+            None => "it printed nothing".to_owned(),
         }
     }
 
     /// The last counter that it printed, if any.
     pub(super) fn counter(&self) -> Option<u64> {
-        self.said().counter.map(|(value, _)| value)
+        self.output().counter.map(|(value, _)| value)
     }
 
     /// The next counter that it prints; if that takes longer than `patience`, the last one.
     pub(super) fn next_counter(&self, patience: Duration) -> Option<u64> {
         let until = Instant::now() + patience;
-        let mut said = self.said();
+        let mut said = self.output();
         let before = said.counter.map(|(_, printed)| printed);
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -139,8 +140,8 @@ mod tests {
 
     const MARK: &str = "mark 7: ";
 
-    fn heard(pieces: &[&str]) -> Said {
-        let mut said = Said::default();
+    fn heard(pieces: &[&str]) -> ProgramOutput {
+        let mut said = ProgramOutput::default();
         pieces.iter().for_each(|piece| said.hear(piece.as_bytes(), Some(MARK)));
         said
     }
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_comes_on_the_other_output_is_kept_and_counts_nothing() {
-        let mut said = Said::default();
+        let mut said = ProgramOutput::default();
         said.hear(b"received=5\nmark 7: 0\n", None);
         assert_eq!((said.counter, said.status), (None, None));
         assert_eq!(said.words().as_deref(), Some("received=5 mark 7: 0"));

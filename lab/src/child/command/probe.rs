@@ -1,4 +1,4 @@
-//! Whether a program sends datagrams back as they came, or answers over connections, asked before it is measured.
+//! Whether a program sends datagrams back unchanged, or answers over connections, asked before it is measured.
 
 use crate::client::{ClientPlan, Conversation, SameBytes, Terms, Values};
 use laneway_kinds::Protocol;
@@ -36,7 +36,7 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
         };
         if from != SocketAddr::V4(at) {
             return Err(format!(
-                "it answers wrongly: what was sent to UDP {at} came back from {from}"
+                "it answers wrongly: what was sent to UDP {at} was returned from {from}"
             ));
         }
         if let Some(why) = difference(&sent, &came) {
@@ -102,14 +102,14 @@ fn request<C: Conversation>(stream: &mut TcpStream, talk: &mut C) -> Result<(), 
         let n = match stream.read(&mut came) {
             Ok(0) => {
                 return Err(format!(
-                    "it closed the connection; {bytes} bytes were sent, {all} came back"
+                    "it closed the connection; {bytes} bytes were sent, {all} returned"
                 ));
             }
             Ok(n) => n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
                 let why = ended_or_silent(&error);
-                return Err(format!("{why}; {bytes} bytes were sent, {all} came back"));
+                return Err(format!("{why}; {bytes} bytes were sent, {all} returned"));
             }
         };
         all += n;
@@ -125,7 +125,9 @@ fn request<C: Conversation>(stream: &mut TcpStream, talk: &mut C) -> Result<(), 
 fn ended_or_silent(error: &io::Error) -> String {
     use io::ErrorKind::{TimedOut, WouldBlock};
     match error.kind() {
-        TimedOut | WouldBlock => format!("nothing more came within {} s", TALK_MAX.as_secs()),
+        TimedOut | WouldBlock => {
+            format!("nothing more was received within {} s", TALK_MAX.as_secs())
+        }
         _ => format!("the connection ended ({error})"),
     }
 }
@@ -153,7 +155,7 @@ fn answer(
     Ok(None)
 }
 
-/// Nothing came, or nobody listens any more, which the program's end will tell.
+/// Nothing came, or nothing listens any more, which the program's end will tell.
 fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
@@ -166,11 +168,11 @@ fn payload(bytes: u16, turn: u8) -> Vec<u8> {
 /// How what came differs from what was sent.
 fn difference(sent: &[u8], came: &[u8]) -> Option<String> {
     if sent.len() != came.len() {
-        return Some(format!("{} bytes were sent, {} came back", sent.len(), came.len()));
+        return Some(format!("{} bytes were sent, {} returned", sent.len(), came.len()));
     }
     let at = sent.iter().zip(came).position(|(sent, came)| sent != came)?;
     Some(format!(
-        "of {} bytes sent, byte {at} came back as {:#04x}, not {:#04x}",
+        "of {} bytes sent, byte {at} was returned as {:#04x}, not {:#04x}",
         sent.len(),
         came[at],
         sent[at]
@@ -189,8 +191,8 @@ mod tests {
         let mut spoilt = sent.clone();
         spoilt[63] ^= 1;
         let why = difference(&sent, &spoilt).unwrap();
-        assert!(why.contains("byte 63 came back as"), "{why}");
+        assert!(why.contains("byte 63 was returned as"), "{why}");
         let why = difference(&sent, &sent[..9]).unwrap();
-        assert_eq!(why, "64 bytes were sent, 9 came back");
+        assert_eq!(why, "64 bytes were sent, 9 returned");
     }
 }

@@ -1,7 +1,7 @@
-//! A program of somebody else, started so that nothing of it can stay, whatever it does and however we end.
+//! A foreign program, started so that nothing of it can stay, however it or we end.
 //!
 //! ```text
-//!   this process ── unshare ──┤ PID namespace: sh (its first process) ── the program ── whatever it starts
+//!   this process ── unshare ──┤ PID namespace: sh (its first process) ── the program ── all that it starts
 //!        └── dies? the kernel kills unshare, so sh, so every process of the namespace
 //! ```
 //!
@@ -105,7 +105,7 @@ impl Program {
             (None, Ok(Some(status))) => {
                 format!("it was ended with what it ran in ({status})")
             }
-            (None, Err(error)) => format!("nobody knows what became of it ({error})"),
+            (None, Err(error)) => format!("its exit status is not known ({error})"),
         };
         Err(format!("{how}; {}", self.output.last_words()))
     }
@@ -115,7 +115,7 @@ impl Program {
         let first = self.first();
         let behind: Vec<u32> = self.inside().into_iter().filter(|id| Some(*id) != first).collect();
         if behind.is_empty() {
-            return "it ended by itself (exit status 0), and an arm runs until it is told to end"
+            return "it ended by itself (exit status 0), and an arm runs until it is asked to end"
                 .to_owned();
         }
         let name = |id: &u32| fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();

@@ -1,5 +1,5 @@
 //! Which sockets are open in the namespace of this process, by the kernel's tables. The arm's program is alone there,
-//! so what it listens on can be told without looking into it.
+//! so what it listens on is known without looking into it.
 
 use std::fmt;
 use std::fs;

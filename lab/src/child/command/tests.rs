@@ -152,7 +152,7 @@ fn a_program_that_sends_datagrams_back_is_an_arm_and_ends_with_it() {
         kept.ready.caps.facts["ready"].clone()
     });
     let Some(ran) = ran else { return };
-    let wanted = "it listens on UDP 10.77.0.2:7000; datagrams of 64 bytes came back unchanged";
+    let wanted = "it listens on UDP 10.77.0.2:7000; datagrams of 64 bytes were returned unchanged";
     assert_eq!(ran.unwrap(), wanted);
     assert_eq!(with_mark(mark), Vec::<String>::new());
 }
@@ -169,20 +169,28 @@ fn a_program_that_forks_for_each_peer_is_an_arm() {
 #[test]
 fn what_a_program_does_wrong_is_told_in_a_sentence() {
     for (command, patience, parts) in [
-        (echo("data[:-1]"), PATIENT, &["answers wrongly: 64 bytes were sent, 63 came back"][..]),
+        (echo("data[:-1]"), PATIENT, &["answers wrongly: 64 bytes were sent, 63 returned"][..]),
         (
             echo("bytes([data[0] ^ 1]) + data[1:]"),
             PATIENT,
-            &["answers wrongly", "byte 0 came back"],
+            &["answers wrongly", "byte 0 was returned"],
         ),
-        (ECHO_ELSEWHERE.to_owned(), PATIENT, &["answers wrongly", "came back from 10.77.0.2:7001"]),
+        (
+            ECHO_ELSEWHERE.to_owned(),
+            PATIENT,
+            &["answers wrongly", "was returned from 10.77.0.2:7001"],
+        ),
         (
             python("import sys; sys.exit('no such key: port')"),
             PATIENT,
-            &["exit status 1", "it said: no such key: port"],
+            &["exit status 1", "its output: no such key: port"],
         ),
         (python("import os; os.abort()"), PATIENT, &["killed by signal 6"]),
-        (python("print('done')"), PATIENT, &["ended by itself (exit status 0)", "it said: done"]),
+        (
+            python("print('done')"),
+            PATIENT,
+            &["ended by itself (exit status 0)", "its output: done"],
+        ),
         (
             python("open('/dev/tty')"),
             PATIENT,
@@ -193,12 +201,16 @@ fn what_a_program_does_wrong_is_told_in_a_sentence() {
         (
             python("import time; time.sleep(600)"),
             HASTY,
-            &["did not listen on UDP 10.77.0.2:7000", "on nothing at all", "it said nothing"],
+            &["did not listen on UDP 10.77.0.2:7000", "on nothing at all", "it printed nothing"],
         ),
         (
             format!("{} {{address}} 7001", echo("data").replace(" {address} {port}", "")),
             HASTY,
-            &["did not listen on UDP 10.77.0.2:7000", "but on UDP 10.77.0.2:7001", "it said: up"],
+            &[
+                "did not listen on UDP 10.77.0.2:7000",
+                "but on UDP 10.77.0.2:7001",
+                "its output: up",
+            ],
         ),
         (
             format!("{} 127.0.0.1 {{port}}", echo("data").replace(" {address} {port}", "")),
@@ -317,7 +329,8 @@ fn what_a_program_received_is_what_it_prints() {
 fn one_that_says_nothing_of_what_it_received_is_no_arm_of_an_app_that_only_receives() {
     let silent = ECHO.replace("    s.sendto(REPLY, peer)\n", "");
     let Some(why) = refused("count", &python(&silent), HASTY) else { return };
-    for part in ["printed no counter", "`received=N`", "flush", "it said: up", "counts = false"] {
+    for part in ["printed no counter", "`received=N`", "flush", "its output: up", "counts = false"]
+    {
         assert!(why.contains(part), "{why}");
     }
 }
@@ -416,15 +429,15 @@ fn what_a_program_does_wrong_over_connections_is_told_in_a_sentence() {
         (
             serve("c.sendall(bytes([data[0] ^ 1]) + data[1:])"),
             PATIENT,
-            &["connection 1, request 1", "it answers wrongly", "byte 0 came back as"][..],
+            &["connection 1, request 1", "it answers wrongly", "byte 0 was returned as"][..],
         ),
         (
             serve("return c.close()"),
             PATIENT,
-            &["closed the connection", "0 came back", "it said: up"],
+            &["closed the connection", "0 returned", "its output: up"],
         ),
-        (serve("pass"), PATIENT, &["nothing more came within 2 s", "0 came back"]),
-        (serve("c.sendall(data[:-1])"), PATIENT, &["nothing more came within 2 s"]),
+        (serve("pass"), PATIENT, &["nothing more was received within 2 s", "0 returned"]),
+        (serve("c.sendall(data[:-1])"), PATIENT, &["nothing more was received within 2 s"]),
         (serve("c.sendall(data + b'!')"), PATIENT, &["it answers wrongly"]),
         (python(&greeting), PATIENT, &["it answers wrongly"]),
         (python(&listening), HASTY, &["did not listen on TCP 10.77.0.2:7000", "on nothing at all"]),

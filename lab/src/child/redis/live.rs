@@ -1,4 +1,5 @@
-//! The client of a store against a real `redis-server`, in a namespace of its own, whose own counters say what was asked.
+//! The client of a store against a real `redis-server`, in a namespace of its own, whose own counters say what was
+//! asked.
 
 use super::*;
 use crate::child::forwarders::call;

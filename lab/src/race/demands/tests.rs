@@ -1,4 +1,4 @@
-//! Planted results: what each kind of claim must be told.
+//! Planted results: what each kind of claim must be answered.
 
 use super::*;
 use crate::ping::PingTrial;
@@ -212,7 +212,7 @@ fn what_this_race_did_not_ask_is_told_with_the_reason() {
         cost(s, 400.0);
     });
     let claim = format!("{metric}, arm = 'xdp', over = 'packet', load_pps = 50_000, at_most = 1.0");
-    is_told(&silent, &claim, CannotTell, "nobody knows what xdp received of 50000/s");
+    is_told(&silent, &claim, CannotTell, "what xdp received of 50000/s is not known");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The answer of a race on one screen: what was compared, a line for each arm, and who disturbed.
 //!
 //! A cost is compared at a load that both arms deliver, the highest there is; where there is none, the rate says what
-//! an arm can do. Nothing is said here that the whole report does not hold.
+//! an arm can do. Nothing stands here that the whole report does not hold.
 
 use super::super::wording::{
     arm_name, base_name, is_noise_floor, is_unknown, load_name, outcome_sentence, outcome_word,
@@ -15,7 +15,7 @@ use laneway_stats::{Direction, Verdict};
 
 /// Reasons of one kind that are shown.
 const REASONS_MAX: usize = 3;
-/// What the CPU time of an arm is called that does not say what it received.
+/// What the CPU time of an arm is called that does not report what it received.
 const PER_OFFERED: &str = "CPU per offered packet (delivered: unknown)";
 /// Columns in front of the second line of an arm.
 const INDENT: &str = "      ";
@@ -103,9 +103,9 @@ fn reasons(page: &mut Page, all: &[String]) {
 fn line(page: &mut Page, result: &RaceResult, arm: usize) {
     let unit = if is_unknown(result, arm) { PER_OFFERED } else { "CPU per record" };
     let cost = cost(result, arm).map(|finding| (finding, unit));
-    let said = cost.or_else(|| Some((fastest(result, arm)?, "records/s")));
+    let answer = cost.or_else(|| Some((fastest(result, arm)?, "records/s")));
     let name = arm_name(result, arm);
-    let Some((finding, what)) = said else {
+    let Some((finding, what)) = answer else {
         return page.wrapped(INDENT, &format!("{name}: nothing of it can be compared"));
     };
     let sentence = format!("{name}: {}", compared(result, finding, what));
@@ -226,7 +226,7 @@ fn asked(page: &mut Page, result: &RaceResult) {
             (ClaimStatus::Confirmed, "confirmed"),
             (ClaimStatus::Refuted, "refuted"),
             (ClaimStatus::Inconclusive, "not decided"),
-            (ClaimStatus::CannotTell, "cannot be told here"),
+            (ClaimStatus::CannotTell, "cannot be answered here"),
             (ClaimStatus::ForTrace, "for a trace"),
         ];
         let counted = counted.map(|(status, word)| (claims(status), word));

@@ -13,7 +13,7 @@ use crate::random::Random;
 
 /// A foreign program that loads the machine now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Burst {
+pub struct NoiseBurst {
     /// Probability that one begins at a segment.
     pub begins: f64,
     /// How many segments it lasts, in the mean; at least 1.
@@ -24,7 +24,7 @@ pub struct Burst {
     pub loses: f64,
 }
 
-impl Burst {
+impl NoiseBurst {
     /// Never comes.
     pub const NEVER: Self = Self { begins: 0.0, segments: 1.0, factor: 1.0, loses: 0.0 };
 }
@@ -46,7 +46,7 @@ pub struct PairMachine {
     /// Processes that happen to be laid out badly, for as long as they live.
     pub mode: Episode,
     /// Foreign load.
-    pub burst: Burst,
+    pub burst: NoiseBurst,
     /// Probability that a segment cannot be used, burst or not.
     pub loses: f64,
 }
@@ -70,7 +70,7 @@ impl PairMachine {
         drift: 0.0,
         generation: 0.046 * std::f64::consts::FRAC_1_SQRT_2,
         mode: Episode::NEVER,
-        burst: Burst::NEVER,
+        burst: NoiseBurst::NEVER,
         loses: 0.0,
     };
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn bursts_last_as_long_as_said_and_lose_segments() {
-        let burst = Burst { begins: 0.05, segments: 5.0, factor: 2.0, loses: 0.5 };
+        let burst = NoiseBurst { begins: 0.05, segments: 5.0, factor: 2.0, loses: 0.5 };
         let machine = PairMachine { burst, ..STILL };
         let race = machine.race(Plan { generations: 1, pairs: 20_000 }, &[1.0], 3);
         let halves: Vec<Option<f64>> = race[0].iter().flat_map(|p| [p.base, p.arm]).collect();

@@ -1,8 +1,8 @@
 //! A machine that makes runs one after the other and measures many quantities in each.
 //!
-//! What disturbs a run disturbs its quantities together, to a part that is drawn; the machine drifts steadily and walks;
-//! some runs are hit by something else. So the quantities of a table are no independent tests, and neighbouring runs
-//! are more alike than distant ones.
+//! What disturbs a run disturbs its quantities together, to a part that is drawn; the machine drifts steadily and
+//! walks; some runs are hit by something else. So the quantities of a table are no independent tests, and neighbouring
+//! runs are more alike than distant ones.
 
 use crate::compare::Side;
 use crate::random::Random;

@@ -1,5 +1,5 @@
-//! The tests' world: up to three cables, packet sockets at the far ends. The thread that makes a world stands in the near
-//! namespace until the world is dropped.
+//! The tests' world: up to three cables, packet sockets at the far ends. The thread that makes a world stands in the
+//! near namespace until the world is dropped.
 
 use crate::cables::{Cables, Inside, silent};
 use laneway_netns::{VethEnd, VethOptions};

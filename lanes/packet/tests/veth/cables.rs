@@ -154,7 +154,7 @@ impl FarEnd {
         // SAFETY: no pointers. Protocol 0: it receives nothing before it is bound to its interface.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         assert!(fd >= 0, "socket: {}", io::Error::last_os_error());
-        // SAFETY: just made, nobody else has it.
+        // SAFETY: just made, nothing else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let set = |level, name, value: libc::c_int| {
             let (value, bytes) = ((&raw const value).cast(), size_of_val(&value) as u32);

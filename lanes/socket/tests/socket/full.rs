@@ -217,7 +217,7 @@ fn what_is_longer_than_an_interface_takes_is_counted_by_its_output_and_not_cut()
             assert_eq!(counters.drops(DropReason::TxTooLong), long, "{i}: {counters:?}");
             assert_eq!(counters.lost(), long, "{i}: {counters:?}");
         }
-        // What the kernel queued about them was taken, and wakes nobody.
+        // What the kernel queued about them was taken, and wakes nothing.
         let mut probe = DatagramProbe::new(Answer::Nothing);
         for _ in 0..WAITS_MAX {
             outputs.lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
@@ -274,7 +274,7 @@ fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
     let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
     for turn in 0..20u8 {
-        // Whatever is sent next to those that nobody listens for is told so, in its own place.
+        // Whatever is sent next to those that nothing listens for is told so, in its own place.
         probe.on_tick = (0..NUMBERS)
             .flat_map(|number| {
                 let numbered = TickSend::exact(port, to, vec![turn, number]);
@@ -298,7 +298,7 @@ fn an_error_of_an_earlier_datagram_costs_no_later_one_and_wakes_nobody_for_ever(
     let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
     for number in 0..100u8 {
-        // Nobody listens there, and the kernel says so to the next call.
+        // Nothing listens there, and the kernel says so to the next call.
         probe.on_tick = vec![TickSend::exact(port, nobody, vec![number; 10])];
         probe.on_tick.push(TickSend::exact(port, to, vec![number; 10]));
         lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");

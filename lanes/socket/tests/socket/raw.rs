@@ -117,7 +117,7 @@ fn raw_socket(at: IpAddr) -> OwnedFd {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(family, kind, PROTOCOL) };
     assert!(fd >= 0, "socket: {}", io::Error::last_os_error());
-    // SAFETY: just made, nobody else has it.
+    // SAFETY: just made, nothing else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let (name, bytes) = c_address(at);
     // SAFETY: the name lives across the call and has this length.

@@ -514,7 +514,7 @@ fn a_stream_lane_can_be_dropped_with_requests_in_flight() {
         });
         for _ in 0..round % 4 {
             for stream in &mut far {
-                // Nobody reads what comes back, so sends stay in flight.
+                // Nothing reads what comes back, so sends stay in flight.
                 stream.set_nonblocking(true).expect("a socket can");
                 let _ = stream.write(&[round as u8; 1 << 18]);
             }

@@ -320,7 +320,7 @@ pub(super) fn threads(out: &mut String, analysis: &Analysis) {
     out.push_str("</tbody>\n</table>\n</div>\n");
     if !has_kernel {
         out.push_str(
-            "<p class=\"quiet\">Time off the CPU, interrupts and system calls are not told: the trace has no kernel events.</p>\n",
+            "<p class=\"quiet\">Time off the CPU, interrupts and system calls are not known: the trace has no kernel events.</p>\n",
         );
     }
     out.push_str("</section>\n");

@@ -1,5 +1,6 @@
-//! The messages of Perfetto's trace format that this crate writes, with the field numbers of the published `.proto` files
-//! (`protos/perfetto/trace`). Fields that are not written are not declared: a decoder skips what it does not know.
+//! The messages of Perfetto's trace format that this crate writes, with the field numbers of the published `.proto`
+//! files (`protos/perfetto/trace`). Fields that are not written are not declared: a decoder skips what it does not
+//! know.
 
 #![expect(missing_docs, reason = "the fields are Perfetto's, and documented there")]
 

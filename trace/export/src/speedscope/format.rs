@@ -1,9 +1,10 @@
-//! Speedscope's published file format (its `src/lib/file-format-spec.ts`, from which it makes `file-format-schema.json`),
-//! written down by hand as a check: which keys there are, which must be there, what values they take.
+//! Speedscope's published file format (its `src/lib/file-format-spec.ts`, from which it makes
+//! `file-format-schema.json`), written down by hand as a check: which keys there are, which must be there, what values
+//! they take.
 //!
-//! The types of the specification and the constraints in its comments, both: order of time, balance of opens and closes,
-//! indices within their arrays. Stricter in one thing: an unknown key is refused, because a misspelt optional one would
-//! otherwise pass. For tests.
+//! The types of the specification and the constraints in its comments, both: order of time, balance of opens and
+//! closes, indices within their arrays. Stricter in one thing: an unknown key is refused, because a misspelt optional
+//! one would otherwise pass. For tests.
 
 use serde_json::{Map, Value};
 

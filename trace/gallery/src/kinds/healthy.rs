@@ -16,7 +16,7 @@ fn made(scene: &mut Scene<'_>, plan: &Plan) -> Result<Made, NotMade> {
         )));
     }
     if plan.traffic.is_some() && recorded.received == 0 {
-        return Err(NotMade::Missed("no frame came".to_owned()));
+        return Err(NotMade::Missed("no frame arrived".to_owned()));
     }
     let mut truth = scene.truth(Vec::new(), Vec::new());
     instruments(&mut truth, &recorded);

@@ -1,8 +1,8 @@
 //! Layouts: declared types compiled for reading, and the general way to read them.
 //!
-//! Compiling resolves byte orders and the members that lengths and variants depend on, once. [`walk`] then reads any layout,
-//! bit by bit where it must; [`fixed`] finds those layouts whose members all lie at fixed bytes, which the fast path of
-//! `stream` reads without walking. Nothing here trusts the bytes: a length or tag is checked where it is used.
+//! Compiling resolves byte orders and the members that lengths and variants depend on, once. [`walk`] then reads any
+//! layout, bit by bit where it must; [`fixed`] finds those layouts whose members all lie at fixed bytes, which the fast
+//! path of `stream` reads without walking. Nothing here trusts the bytes: a length or tag is checked where it is used.
 
 use std::sync::Arc;
 
@@ -203,8 +203,9 @@ impl<'a> Compiler<'a> {
 
     /// The slot of the integer at `path`, whether it is signed, and its labels if it is an enumeration.
     ///
-    /// A path is looked for in the structs around, innermost first, and then below the roots. One that begins with `:` is
-    /// looked for in the outermost struct only; one that begins with `^`, one for each, that many structs further out.
+    /// A path is looked for in the structs around, innermost first, and then below the roots. One that begins with `:`
+    /// is looked for in the outermost struct only; one that begins with `^`, one for each, that many structs further
+    /// out.
     #[expect(clippy::type_complexity, reason = "a triple of private facts, used twice above")]
     fn slot(
         &mut self,

@@ -1,8 +1,8 @@
 //! The parser of TSDL: metadata text to [`Metadata`].
 //!
-//! Recursive descent over what LTTng-UST, LTTng-modules, rte_trace and barectf write. What it does not know inside a block is
-//! skipped and kept in [`Metadata::unknown`] where that is safe; what would make a layout wrong is an error. Both carry line
-//! and offset.
+//! Recursive descent over what LTTng-UST, LTTng-modules, rte_trace and barectf write. What it does not know inside a
+//! block is skipped and kept in [`Metadata::unknown`] where that is safe; what would make a layout wrong is an error.
+//! Both carry line and offset.
 
 use std::collections::HashMap;
 
@@ -223,8 +223,8 @@ impl Parser {
             self.name(name, of);
             return Ok(Declared::Name);
         }
-        // `struct x { ... };` names a type; `struct x { ... } y;` is a member. What follows tells, and nothing is parsed
-        // twice: going back would double the work at each level of nesting.
+        // `struct x { ... };` names a type; `struct x { ... } y;` is a member. What follows tells, and nothing is
+        // parsed twice: going back would double the work at each level of nesting.
         let tagged = ["struct", "variant", "enum"].iter().any(|word| self.is_word(word));
         if tagged && matches!(self.ahead(1), Token::Word(_)) {
             let of = self.specifier(true)?.0;

@@ -1,9 +1,10 @@
 //! CTF 2: metadata in JSON (CTF2-SPEC-2.0) to [`Metadata`].
 //!
-//! A metadata stream is a sequence of JSON objects, the fragments, each behind a record separator (RFC 7464); drafts of the
-//! format wrote them one behind the other, and both are read. Field classes become the types that TSDL knows, so that all
-//! that follows is the same for both: a string with a length is an array of characters, a BLOB one of bytes, an optional
-//! field a variant with one option. The place of an error is that of its fragment, or of the byte that is no JSON.
+//! A metadata stream is a sequence of JSON objects, the fragments, each behind a record separator (RFC 7464); drafts of
+//! the format wrote them one behind the other, and both are read. Field classes become the types that TSDL knows, so
+//! that all that follows is the same for both: a string with a length is an array of characters, a BLOB one of bytes,
+//! an optional field a variant with one option. The place of an error is that of its fragment, or of the byte that is
+//! no JSON.
 
 use std::collections::HashMap;
 

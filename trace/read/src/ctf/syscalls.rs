@@ -1,7 +1,7 @@
 //! System calls of x86-64 by name, for kernel traces that tell the name of a call and not its number.
 //!
-//! Numbers are those of Linux's `arch/x86/entry/syscalls/syscall_64.tbl`, which are never given anew. A trace of another
-//! machine is read with the same ones: here a number stands for a name only.
+//! Numbers are those of Linux's `arch/x86/entry/syscalls/syscall_64.tbl`, which are never given anew. A trace of
+//! another machine is read with the same ones: here a number stands for a name only.
 
 /// The first number of a row, and the names from it on.
 const ROWS: &[(u32, &str)] = &[

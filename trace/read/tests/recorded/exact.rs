@@ -1,7 +1,7 @@
 //! Recorded traces, event by event against babeltrace2.
 //!
-//! Needs the recorded traces, whose folder `LANEWAY_TRACES` names, `tar` with zstd, and babeltrace2; says so and passes without
-//! them.
+//! Needs the recorded traces, whose folder `LANEWAY_TRACES` names, `tar` with zstd, and babeltrace2; says so and passes
+//! without them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
-//! Layouts that no recorded trace has, against babeltrace2: calls without a call site, events without a thread, buffers per
-//! process, short event headers, both byte orders.
+//! Layouts that no recorded trace has, against babeltrace2: calls without a call site, events without a thread, buffers
+//! per process, short event headers, both byte orders.
 //!
-//! The traces of LTTng are recorded here, of a small program, by a session daemon of our own in a folder of its own (root's
-//! daemon has its sockets at a fixed place: if one runs there, it is used). LTTng-UST writes long event headers only, however
-//! few kinds of events there are; traces with the short ones are the seeds of the fuzzer, written by the tests of this crate
-//! as the kernel's tracer would.
+//! The traces of LTTng are recorded here, of a small program, by a session daemon of our own in a folder of its own
+//! (root's daemon has its sockets at a fixed place: if one runs there, it is used). LTTng-UST writes long event headers
+//! only, however few kinds of events there are; traces with the short ones are the seeds of the fuzzer, written by the
+//! tests of this crate as the kernel's tracer would.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,9 @@
 //! Traces that others publish, against babeltrace2 and against themselves.
 //!
-//! Looked for below `LANEWAY_TRACES`: `babeltrace/` is the folder `tests/data/ctf-traces/succeed` of github.com/efficios/babeltrace,
-//! `tracecompass/` the folder `ctf/src/main/resources` of github.com/eclipse-tracecompass/tracecompass-test-traces, whose
-//! `CTF2-7.0-NAME` are babeltrace's `NAME` with metadata of CTF 2.
+//! Looked for below `LANEWAY_TRACES`: `babeltrace/` is the folder `tests/data/ctf-traces/succeed` of
+//! github.com/efficios/babeltrace, `tracecompass/` the folder `ctf/src/main/resources` of
+//! github.com/eclipse-tracecompass/tracecompass-test-traces, whose `CTF2-7.0-NAME` are babeltrace's `NAME` with
+//! metadata of CTF 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -185,7 +185,8 @@ fn source_keys<'a, 'b>(
     args[1..].split_at_checked(count).ok_or(SYNTAX)
 }
 
-/// Does an operation on the keys that `args` begin with, their number first. The result, and whether scores are to be shown.
+/// Does an operation on the keys that `args` begin with, their number first. The result, and whether scores are to be
+/// shown.
 fn operate(
     keys: &mut Keyspace<'_>,
     command: &[u8],

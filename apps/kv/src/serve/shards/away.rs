@@ -26,8 +26,8 @@ impl Shards {
 }
 
 impl Server {
-    /// True if a command must wait: for others of its client that are on their way, or for room in a queue. Without a route
-    /// it is one that is refused.
+    /// True if a command must wait: for others of its client that are on their way, or for room in a queue. Without a
+    /// route it is one that is refused.
     pub(crate) fn must_wait(&mut self, client: &Client, route: Option<Route>) -> bool {
         let Some(shards) = &mut self.shards else { return false };
         let flight = client.apart.as_ref().and_then(|apart| apart.flight);
@@ -216,8 +216,8 @@ impl Server {
             apart.guest.map(|guest| Box::new(Apart { guest: Some(guest), ..Apart::default() }));
     }
 
-    /// Messages of this turn go on their way; who waited for room has its command tried again. True if one need not wait
-    /// any longer.
+    /// Messages of this turn go on their way; who waited for room has its command tried again. True if one need not
+    /// wait any longer.
     pub(crate) fn send_messages(&mut self) -> bool {
         let Some(shards) = &mut self.shards else { return false };
         shards.seat.flush();

@@ -24,7 +24,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Batches in one queue.
 const QUEUE_BATCHES: usize = 16;
-/// A batch of so many messages or bytes is sent at once; one that the queue does not take holds back the asking clients.
+/// A batch of so many messages or bytes is sent at once; one that the queue does not take holds back the asking
+/// clients.
 const BATCH_MESSAGES_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -79,7 +80,8 @@ pub(crate) enum Message {
     Finish(Place),
     /// The client is gone.
     Gone(Place),
-    /// Replies to the next so many commands of a client, which has that database selected now; the bytes are its argument.
+    /// Replies to the next so many commands of a client, which has that database selected now; the bytes are its
+    /// argument.
     Answer { to: Place, commands: usize, database: usize, fate: Fate },
 }
 

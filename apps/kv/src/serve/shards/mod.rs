@@ -6,8 +6,8 @@
 //!                                        └─ all workers ─▶ worker 0 leads: a part each, one reply of all
 //! ```
 //!
-//! A *guest* stands for the client at another worker: what it watches, waits for and is owed there is the guest's, so all
-//! that the server does for clients it does for guests. What must always hold:
+//! A *guest* stands for the client at another worker: what it watches, waits for and is owed there is the guest's, so
+//! all that the server does for clients it does for guests. What must always hold:
 //!
 //! - A client's commands take effect in their order: while some are on their way to one worker, a command for another
 //!   waits, and so does one that is done here. So replies are in order as well.
@@ -214,8 +214,8 @@ impl Shards {
         }
     }
 
-    /// The worker and its own cursor that a cursor of SCAN means: it has both, so that 48 bits of place and the number of
-    /// up to 32 workers are whole in a floating-point number.
+    /// The worker and its own cursor that a cursor of SCAN means: it has both, so that 48 bits of place and the number
+    /// of up to 32 workers are whole in a floating-point number.
     fn scanned(&self, args: &[&[u8]]) -> Option<(usize, u64)> {
         let cursor: u64 = std::str::from_utf8(args.get(1)?).ok()?.parse().ok()?;
         let workers = self.seat.workers() as u64;

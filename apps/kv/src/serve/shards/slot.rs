@@ -1,7 +1,7 @@
 //! Which worker has a key: the slots of Redis Cluster.
 //!
-//! A key's slot is the CRC16 of it, or of what stands between its first `{` and the next `}` if that is something, modulo
-//! 16,384 (Redis Cluster specification, "Hash tags"). Slots go to workers in equal ranges, in their order.
+//! A key's slot is the CRC16 of it, or of what stands between its first `{` and the next `}` if that is something,
+//! modulo 16,384 (Redis Cluster specification, "Hash tags"). Slots go to workers in equal ranges, in their order.
 
 /// Slots in all.
 pub(crate) const SLOTS: usize = 16_384;
