@@ -61,7 +61,7 @@ const ROLES: &[Role] = &[
         folders: &["apps/*"],
         may_use: &["kinds", "shared", "bpf", "tls", "spec", "core", "wire"],
     },
-    Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
+    Role { name: "stats", folders: &["crates/stats"], may_use: &[] },
     Role { name: "netns", folders: &["lab/netns"], may_use: &["shared", "spec", "core", "wire"] },
     Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
     Role { name: "trace", folders: &["trace"], may_use: &["trace-read", "stats", "shared"] },
@@ -278,7 +278,7 @@ mod tests {
             ("lanes/xdp", "apps/features"),
             ("apps/features", "apps/echo"),
             ("lab", "cli"),
-            ("lab/stats", "lab"),
+            ("crates/stats", "lab"),
         ] {
             assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
             assert_eq!(complaints(from, to, Use::Test), 1, "{from} -> {to} in tests");
