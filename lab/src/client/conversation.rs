@@ -4,6 +4,7 @@
 
 use super::ClientPlan;
 use super::keys::Shelf;
+use laneway_random::Random;
 use std::fmt;
 use std::rc::Rc;
 
@@ -90,7 +91,7 @@ impl Terms {
     /// Of the client of `plan`.
     pub(crate) fn new(plan: &ClientPlan) -> Terms {
         let [least, most] = plan.request_bytes;
-        let mut draws = Draws(plan.seed);
+        let mut draws = Draws::seeded(plan.seed);
         let words = (POOL_BYTES + most as usize).div_ceil(8);
         let pool = (0..words).flat_map(|_| draws.next().to_le_bytes()).collect();
         let shelf = plan.store.map(Shelf::new);
@@ -100,8 +101,9 @@ impl Terms {
     /// Where the draws of connection `number` begin, opened for the `turn`th time.
     pub(super) fn draws(&self, number: u32, turn: u32) -> Draws {
         // Two draws apart, so that no connection repeats the bytes of its neighbour.
-        let mut of = Draws(self.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
-        Draws(of.next())
+        let mut of =
+            Draws::seeded(self.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
+        Draws::seeded(of.next())
     }
 
     /// Requests of so many bytes.
@@ -125,16 +127,17 @@ impl Terms {
     }
 }
 
-/// Random numbers (splitmix64: Steele, Lea and Flood, 2014).
+/// What a client draws, request by request.
 #[derive(Clone, Debug)]
-pub(super) struct Draws(pub(super) u64);
+pub(super) struct Draws(Random);
 
 impl Draws {
+    pub(super) const fn seeded(seed: u64) -> Draws {
+        Draws(Random::seeded(seed))
+    }
+
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     /// The place and the length of the next piece of the pool, between these two lengths.
@@ -148,7 +151,6 @@ impl Draws {
 
     /// A number from 0 to below 1.
     pub(super) fn share(&mut self) -> f64 {
-        // As many bits as a double's mantissa has.
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 }

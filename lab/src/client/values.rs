@@ -176,8 +176,8 @@ struct Content {
 impl Content {
     fn of(terms: &Terms, key: u32, number: u64) -> Content {
         // Each of the three is mixed in by a draw, so that none takes another's place.
-        let mut draws = Draws(terms.seed() ^ u64::from(key));
-        let mut draws = Draws(draws.next() ^ number);
+        let mut draws = Draws::seeded(terms.seed() ^ u64::from(key));
+        let mut draws = Draws::seeded(draws.next() ^ number);
         let mix = draws.next();
         let (at, bytes) = draws.piece(terms.request_bytes());
         Content { number, mix, at, bytes }
