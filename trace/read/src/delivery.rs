@@ -144,7 +144,7 @@ impl<'c> Delivery<'c> {
     pub(crate) fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
         self.flush();
         self.read.losses += 1;
-        self.read.discarded += loss.events.unwrap_or(0);
+        self.read.discarded = self.read.discarded.saturating_add(loss.events.unwrap_or(0));
         self.consumer.lost(loss, threads);
     }
 
