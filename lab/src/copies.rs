@@ -8,10 +8,10 @@
 //! One number in eight is booked at each output with the time since it was due.
 
 use crate::arrivals::ARRIVALS_MAX;
+use crate::error::RaceError;
 use crate::fanout::FanoutPlan;
-use crate::plan::SegmentPlan;
-use crate::race::RaceError;
 use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::words::{bytes_of, words_of};
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};
@@ -250,7 +250,7 @@ mod tests {
 
     fn plan(payload_bytes: u16) -> FanoutPlan {
         let fanout = Fanout { groups: 3, outputs: 5, cables: 2, limit_mbit: None };
-        let source = crate::bench::GENERATOR;
+        let source = crate::addresses::GENERATOR;
         FanoutPlan { fanout, payload_bytes, run: 4, source }
     }
 

@@ -4,7 +4,7 @@
 //! so whatever a store gives back is known to have been set for that key, or not, without keeping any of it; see
 //! [`Values`](super::Values).
 
-use super::conversation::Draws;
+use super::draws::Draws;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 

@@ -8,7 +8,8 @@
 //! has had, its mix is that of the key and the number, and every byte behind them is what they make it. Which of the
 //! values it is says nothing: a SET of another connection may come before it. A SET is answered rightly by `OK`.
 
-use super::conversation::{Conversation, Draws, Terms, Wrong};
+use super::conversation::{Conversation, Terms, Wrong};
+use super::draws::Draws;
 use super::keys::{Kind, STAMP_BYTES, key_name, write_key};
 use super::resp::{Replies, Reply, Resp, told};
 use std::collections::VecDeque;

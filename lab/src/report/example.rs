@@ -4,8 +4,9 @@
 use crate::result::{
     Arm, CapacityRow, ClaimOutcome, ClaimStatus, Cpu, Finding, GeneratorReport, GoalOutcome,
     GoalStatus, Headroom, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement,
-    RaceResult, Rtt, SCHEMA, Segment, Summary, Traffic,
+    RaceResult, SCHEMA, Segment, Summary, Traffic,
 };
+use crate::round_trips::Rtt;
 use crate::why::{Advice, Detection, Explanation, Shares, Stage, TracedArm, TracingCost};
 use laneway_core::{Cap, CapSet, CapsReport};
 use laneway_random::Random;
