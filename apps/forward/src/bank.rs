@@ -20,9 +20,8 @@
 //! is for [`crate::kernel`].
 
 use crate::{
-    compile::{Effects, Entry, RuleRefused},
+    compile::{Effects, Entry, RULES_MAX, RuleRefused},
     fields::{FIELDS_BYTES, WORDS, at},
-    rules::RULES_MAX,
 };
 use laneway_core::PortMask;
 use std::collections::{HashMap, HashSet, hash_map};

@@ -31,7 +31,7 @@ mod workers;
 
 use crate::{
     bank::{Bank, KERNEL_ENTRIES_MAX},
-    compile::{Bounds, Compiled, Entry, RuleRefused, compile},
+    compile::{Bounds, Compiled, Entry, RULES_MAX, RuleRefused, compile},
     grammar::{Action, Attributes, Command, Rule},
     parser::{SyntaxError, parse_command},
     table::{Shape, Table},
@@ -54,8 +54,6 @@ use std::{
 use workers::{Count, Op, Publisher, Shared};
 pub use workers::{Headers, RuleFeed};
 
-/// Rules of a set.
-pub const RULES_MAX: usize = 1 << 17;
 /// Masks and values of a set in user space, after ranges became prefixes.
 pub const ENTRIES_MAX: usize = 1 << 20;
 /// Groups of a port that hold rules at a time.

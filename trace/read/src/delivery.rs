@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use crate::about::{DAMAGES_MAX, Read};
 use crate::event::{Consumer, Damage, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
-use crate::trace::{DAMAGES_MAX, Read};
 
 /// Events a reader of text collects before it passes them on.
 const BATCH_EVENTS: usize = 1024;

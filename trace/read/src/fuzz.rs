@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use crate::about::{DAMAGES_MAX, Read};
 use crate::block::Source;
 use crate::delivery::Delivery;
 use crate::event::{Consumer, Event, FunctionKey, Loss, Thread, ThreadId};
 use crate::symbols::{ListingPlace, Symbols};
-use crate::trace::{DAMAGES_MAX, Read};
 use crate::{chrome, ctf, merge, own, perf, uftrace};
 
 /// A consumer that checks what it is given and adds it up.
