@@ -14,7 +14,7 @@
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
 use laneway_netns::{Namespace, can_create};
-use laneway_testkit::{skip, soak as asked};
+use laneway_testkit::{Random, skip, soak as asked};
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::fmt::Write as _;
@@ -41,19 +41,6 @@ const LIST_MAX: usize = 20;
 const DEPTH_MAX: u64 = 16;
 /// From the moment that all clients write to the kill, at most.
 const MOMENT_MS_MAX: u64 = 250;
-
-/// Numbers that one seed decides (splitmix64).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
 
 /// What a client's keys hold when so many of its writes are done.
 #[derive(Clone, Default)]
@@ -175,7 +162,7 @@ fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
 }
 
 /// Writes until the store is gone: how many were sent, and how many answered.
-fn load(near: &Namespace, client: u64, from: u64, mut draw: Draw) -> (u64, u64) {
+fn load(near: &Namespace, client: u64, from: u64, mut draw: Random) -> (u64, u64) {
     let (mut sent, mut answered) = (from, from);
     let Ok(mut asked) = Asked::new(near) else { return (sent, answered) };
     loop {
@@ -197,7 +184,7 @@ fn load(near: &Namespace, client: u64, from: u64, mut draw: Draw) -> (u64, u64) 
 }
 
 /// Has it save until it is gone.
-fn operate(near: &Namespace, mut draw: Draw) {
+fn operate(near: &Namespace, mut draw: Random) {
     let Ok(mut asked) = Asked::new(near) else { return };
     loop {
         let verb = ["BGSAVE SCHEDULE", "BGREWRITEAOF"][draw.below(2) as usize];
@@ -274,7 +261,7 @@ fn soak(lane: &str, length: Length, seed: u64) {
     assert!(up.is_ok_and(|status| status.success()));
     let folder = Folder(env::temp_dir().join(format!("laneway-store-{lane}-{}", process::id())));
     fs::create_dir(&folder.0).expect("the folder for temporary files can be written");
-    let (mut draw, begun) = (Draw(seed), Instant::now());
+    let (mut draw, begun) = (Random::seeded(seed), Instant::now());
     let mut models = vec![Model::default(); CLIENTS as usize];
     // Of each client, how many writes were sent, and how many must be there.
     let mut asked_for = vec![(0, 0); CLIENTS as usize];
@@ -320,12 +307,12 @@ fn soak(lane: &str, length: Length, seed: u64) {
         }
         let near = &near;
         thread::scope(|scope| {
-            let operator = Draw(draw.below(u64::MAX));
+            let operator = Random::seeded(draw.below(u64::MAX));
             scope.spawn(move || operate(near, operator));
             let clients: Vec<_> = (0..CLIENTS)
                 .zip(&models)
                 .map(|(client, model)| {
-                    let (from, own) = (model.done, Draw(draw.below(u64::MAX)));
+                    let (from, own) = (model.done, Random::seeded(draw.below(u64::MAX)));
                     scope.spawn(move || load(near, client, from, own))
                 })
                 .collect();

@@ -1,5 +1,6 @@
 //! Seeded changes to samples, for where no fuzzer is: not guided by coverage, but the same on every machine.
 
+use laneway_random::Random;
 use std::io;
 use std::path::Path;
 use std::{fs, iter};
@@ -13,36 +14,23 @@ const EDGES: [u32; 8] = [0, 1, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0x8000_0000, u32
 
 /// Makes new inputs out of samples.
 pub struct Mutator {
-    state: u64,
+    random: Random,
 }
 
 impl Mutator {
     /// The inputs depend on the seed and the samples only.
     pub fn new(seed: u64) -> Mutator {
-        Mutator { state: seed }
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        Mutator { random: Random::seeded(seed) }
     }
 
     /// One of `samples`, changed in a few places; random bytes if there are no samples.
     pub fn input(&mut self, samples: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = match samples.len() {
-            0 => iter::repeat_with(|| self.next() as u8).take(64).collect(),
-            count => samples[self.below(count)].clone(),
+            0 => iter::repeat_with(|| self.random.draw() as u8).take(64).collect(),
+            count => samples[self.random.index(count)].clone(),
         };
         bytes.truncate(SAMPLE_BYTES_MAX);
-        for _ in 0..=self.next() % CHANGES_MAX {
+        for _ in 0..=self.random.draw() % CHANGES_MAX {
             self.change(&mut bytes, samples);
         }
         bytes.truncate(SAMPLE_BYTES_MAX);
@@ -50,35 +38,35 @@ impl Mutator {
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>, samples: &[Vec<u8>]) {
-        let at = self.below(bytes.len() + 1);
+        let at = self.random.index(bytes.len() + 1);
         let here = bytes.get_mut(at);
-        match (self.next() % 8, here) {
-            (0, Some(byte)) => *byte ^= 1 << self.below(8),
-            (1, Some(byte)) => *byte = self.next() as u8,
+        match (self.random.draw() % 8, here) {
+            (0, Some(byte)) => *byte ^= 1 << self.random.index(8),
+            (1, Some(byte)) => *byte = self.random.draw() as u8,
             (2, _) => bytes.truncate(at),
             (3, _) => {
-                let run = self.below(16).min(bytes.len() - at);
+                let run = self.random.index(16).min(bytes.len() - at);
                 bytes.drain(at..at + run);
             }
-            (4, _) => bytes.insert(at, self.next() as u8),
+            (4, _) => bytes.insert(at, self.random.draw() as u8),
             (5, _) => {
-                let edge = EDGES[self.below(EDGES.len())];
-                let value = if self.next().is_multiple_of(2) {
+                let edge = EDGES[self.random.index(EDGES.len())];
+                let value = if self.random.draw().is_multiple_of(2) {
                     edge.to_le_bytes()
                 } else {
                     edge.to_be_bytes()
                 };
-                let width = (1 << self.below(3)).min(bytes.len() - at);
+                let width = (1 << self.random.index(3)).min(bytes.len() - at);
                 bytes[at..at + width].copy_from_slice(&value[..width]);
             }
             (6, _) if !samples.is_empty() => {
-                let other = &samples[self.below(samples.len())];
-                let from = self.below(other.len() + 1);
+                let other = &samples[self.random.index(samples.len())];
+                let from = self.random.index(other.len() + 1);
                 bytes.truncate(at);
                 bytes.extend_from_slice(&other[from..]);
             }
             _ => {
-                let run = self.below(32).min(bytes.len() - at);
+                let run = self.random.index(32).min(bytes.len() - at);
                 bytes.extend_from_within(at..at + run);
             }
         }

@@ -22,6 +22,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use laneway_engine::pin_to_cpu;
+use laneway_testkit::Random;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use std::error::Error;
@@ -61,19 +62,6 @@ impl Kind {
             1 => Kind::Slower(random.between(0.03, 0.30)),
             _ => Kind::Hog(random.between(0.06, 0.20)),
         }
-    }
-}
-
-/// xorshift64*: a seed repeats a trial's sizes.
-struct Random(u64);
-
-impl Random {
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let unit = (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64;
-        low + unit * (high - low)
     }
 }
 
@@ -314,7 +302,7 @@ fn judge(laneway: &str, races: usize, seconds: u64, seed: u64) -> Result<bool, B
     }
     let laneway = fs::canonicalize(laneway).map_err(|error| format!("{laneway}: {error}"))?;
     let mut trial = Trial { laneway, folder, seconds, base_ns: COST_GUESS_NS };
-    let (mut random, mut score) = (Random(seed | 1), Score::default());
+    let (mut random, mut score) = (Random::seeded(seed), Score::default());
     println!("{races} races of at most {seconds} s, seed {seed}");
     for race in 0..races {
         let kind = Kind::draw(race, &mut random);

@@ -352,7 +352,7 @@ impl DatagramApp for LabWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Plant, SegmentPlan};
+    use crate::segment::{Plant, SegmentPlan};
     use crate::tally::{Seen, Tell};
     use crate::timetable::Times;
     use crate::traffic::{Payloads, Replayable, TrafficPlan, probe};

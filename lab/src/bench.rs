@@ -11,20 +11,25 @@
 //!
 //! Dropping it removes everything.
 
+use crate::addresses::{ECHO, ONWARD, SERVICE, SUT, SUT_MAC, SUT_SECOND};
 use crate::arrivals::Arrivals;
+use crate::arrivals::Arrived;
 use crate::child::GENERATOR_PRIORITY;
+use crate::copies::Copied;
 use crate::copies::Copies;
+use crate::error::RaceError;
 use crate::fanout::FarEnd;
 use crate::meter::{self, Meter, Owner};
-use crate::plan::SegmentPlan;
-use crate::race::RaceError;
 use crate::refused::Refused;
+use crate::replies::Replied;
 use crate::replies::Replies;
 use crate::result::Placement;
+use crate::returns::Returned;
 use crate::returns::Returns;
+use crate::round_trips::RoundTrips;
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::traffic::Sending;
-use crate::wire::Came;
 use laneway_kinds::{AppFacts, Counted};
 use laneway_netns::{
     Mac, Namespace, NapiThread, Offloads, Topology, TopologyOptions, TopologyRecord, VethEnd,
@@ -42,48 +47,24 @@ use std::time::{Duration, Instant};
 
 /// Room for a second VLAN tag on top of the usual 1500.
 const MTU_BYTES: u32 = 1504;
-/// Where frames go: an address that nobody owns, so that no stack answers.
-pub(crate) const DESTINATION: [u8; 6] = [0x02, 0x4c, 0x57, 0xff, 0xff, 0xfe];
-
-/// Hardware address of the arm's end of the first cable.
-pub(crate) const SUT_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0, 0, 2];
-/// Interfaces of the cables on the way out: the far end's, and the arm's.
-const ONWARD: [[&str; 2]; 8] = [
-    ["gen1", "sut1"],
-    ["gen2", "sut2"],
-    ["gen3", "sut3"],
-    ["gen4", "sut4"],
-    ["gen5", "sut5"],
-    ["gen6", "sut6"],
-    ["gen7", "sut7"],
-    ["gen8", "sut8"],
-];
-/// What an app answers for that is pinged, or asked over connections. Not the interface's own address: only an arm that is the kernel's
-/// stack may have it, or both would answer.
-pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 
 /// Where pings to an arm on a TAP device come from.
 const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
-/// UDP or TCP port that the arm listens on.
-const PORT: u16 = 7_000;
-/// UDP port that the generator sends from.
-const GENERATOR_PORT: u16 = 7_001;
-
-/// Where the generator's frames come from.
-pub(crate) const GENERATOR: SocketAddrV4 = address(77, 1, GENERATOR_PORT);
-/// Where they go, as datagrams.
-pub(crate) const SUT: SocketAddrV4 = address(77, 2, PORT);
-/// The arm's address on the second cable.
-pub(crate) const SUT_SECOND: SocketAddrV4 = address(78, 2, PORT);
-/// The far end of the second cable.
-pub(crate) const FAR_END: SocketAddrV4 = address(78, 1, GENERATOR_PORT);
-
-/// Where an arm listens that is asked over connections.
-pub(crate) const SERVICE: SocketAddrV4 = SocketAddrV4::new(ECHO, PORT);
-
-const fn address(net: u8, host: u8, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, net, 0, host), port)
+/// What came out at the far end; each is `None` where nobody looks for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Came {
+    /// Frames that came back, by segment, since the bench was made.
+    pub(crate) returned: Option<Returned>,
+    /// Echo replies of the segment under way.
+    pub(crate) replied: Option<Replied>,
+    /// Forwarded frames of the segment under way.
+    pub(crate) arrived: Option<Arrived>,
+    /// Copies of the segment under way.
+    pub(crate) copied: Option<Copied>,
+    /// How long sampled frames of the segment under way took from when they were due to the far end of the arm's second
+    /// port.
+    pub(crate) trips: Option<RoundTrips>,
 }
 
 /// What all benches of a race share.
@@ -522,6 +503,11 @@ impl Bench {
                 losses.return_ring_full += refused.behind_the_first(*key)?;
             }
         }
+        if let Some(refused) = &self.instruments.refused {
+            for key in &self.watched {
+                losses.return_ring_full += refused.behind_the_first(*key)?;
+            }
+        }
         Ok(losses)
     }
 }
@@ -636,11 +622,6 @@ fn driver_losses(counters: &BTreeMap<String, u64>) -> u64 {
     counters.iter().filter(|(name, _)| is_loss(name)).map(|(_, n)| n).sum()
 }
 
-/// The arm's interface on a cable on the way out, 0 being the first.
-pub(crate) fn onward_interface(cable: u8) -> &'static str {
-    ONWARD[usize::from(cable)][1]
-}
-
 /// A cable on the way out, 0 being the first: like that on the way in, in its own network. With trains, what leaves the
 /// arm is cut, and its checksums computed, where it would be on a NIC: not on the arm's CPU.
 fn onward_cable(topology: &Topology, cable: u8, has_trains: bool) -> Result<VethPair, RaceError> {
@@ -667,6 +648,7 @@ fn onward_cable(topology: &Topology, cable: u8, has_trains: bool) -> Result<Veth
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addresses::GENERATOR;
     use crate::apps::{Across, LabApp};
     use crate::client::ClientPlan;
     use crate::timetable::Times;

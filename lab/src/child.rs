@@ -9,9 +9,11 @@ mod command;
 mod disk;
 mod forwarders;
 mod generator;
+mod lent;
 mod memory;
 mod peer;
 mod pipe;
+mod priority;
 mod redis;
 mod smcroute;
 mod tracing;
@@ -26,8 +28,8 @@ pub enum ChildEnd {
 }
 
 pub use arm::serve as serve_arm;
-pub(crate) use generator::PRIORITY as GENERATOR_PRIORITY;
 pub use generator::serve as serve_generator;
+pub(crate) use priority::PRIORITY as GENERATOR_PRIORITY;
 
 /// What is wrong with the knobs of a `redis-server`.
 pub(crate) fn redis_knobs(text: &str) -> Result<(), String> {

@@ -16,6 +16,7 @@
 
 mod connection;
 mod conversation;
+mod draws;
 mod hand;
 #[cfg(test)]
 mod honest;
@@ -40,7 +41,7 @@ pub(crate) use values::Values;
 
 use keys::STAMP_BYTES;
 
-use crate::plan::SegmentPlan;
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use connection::{Connection, Moved};
 use laneway_core::Clock;

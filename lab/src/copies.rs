@@ -9,11 +9,11 @@
 //! One number in eight is booked at each output with the time since it was due.
 
 use crate::arrivals::ARRIVALS_MAX;
+use crate::error::RaceError;
 use crate::fanout::{FanoutPlan, FarEnd};
-use crate::plan::SegmentPlan;
-use crate::race::RaceError;
 use crate::result::Segment;
 use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::words::{bytes_of, words_of};
 use laneway_bpf::{BpfError, Loaded, TcIngress, XdpLink, XdpMode};

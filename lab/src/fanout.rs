@@ -8,8 +8,7 @@
 //! Every group has the same outputs. The first on each cable has the group's own port, so where there are as many
 //! cables as outputs nothing is rewritten, and the kernel's multicast routing can do it as well.
 
-use crate::bench::{SUT, SUT_SECOND, onward_interface};
-use crate::traffic::Template;
+use crate::addresses::{SUT, SUT_SECOND, onward_interface};
 use laneway_kinds::{self as kinds, RaceFacts, Traffic};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -205,14 +204,6 @@ pub(crate) struct FanoutPlan {
     pub(crate) run: u32,
     /// From where.
     pub(crate) source: SocketAddrV4,
-}
-
-impl FanoutPlan {
-    /// A frame for each group.
-    pub(crate) fn templates(&self) -> Vec<Template> {
-        let payload = filler(self.payload_bytes);
-        self.fanout.groups().map(|to| Template::group(&payload, self.source, to)).collect()
-    }
 }
 
 /// Bytes of a payload that are a number and its complement, and zeros to the first word behind them.

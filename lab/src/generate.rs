@@ -6,13 +6,11 @@
 //! the far end as well, where no generator and no far end of the kernel's can be.
 
 mod both_ends;
-mod late;
 mod live;
 #[cfg(test)]
 mod merged;
 mod replay;
 
 pub(crate) use both_ends::{BothEnds, FarEndMessage};
-pub(crate) use late::Late;
 pub(crate) use live::LiveGenerator;
 pub(crate) use replay::Replay;

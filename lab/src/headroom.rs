@@ -6,12 +6,14 @@
 //! has no arm yet. Arms that no cable leads to (TAP devices, shared memory) have another way in, of which it says
 //! nothing.
 
+use crate::addresses::DESTINATION;
 use crate::arrivals::Arrivals;
-use crate::bench::{Bench, DESTINATION};
+use crate::bench::Bench;
+use crate::error::RaceError;
 use crate::meter::Owner;
-use crate::plan::{GeneratorSetup, Order, Reply, SegmentPlan};
-use crate::race::RaceError;
+use crate::plan::{GeneratorSetup, Order, Reply};
 use crate::result::{GeneratorReport, Headroom};
+use crate::segment::SegmentPlan;
 use crate::trial::{LEAD_NS, PATIENCE, TrialPlan, lateness, schedule};
 use crate::wire::Wire;
 use crate::worker::Worker;

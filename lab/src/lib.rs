@@ -18,6 +18,7 @@
 //! It knows no lane and no app by name but its own: a scenario names them, and the tables have them ([`Tables`]).
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod apps;
 mod arrivals;
 mod bench;
@@ -25,10 +26,12 @@ mod child;
 pub mod client;
 mod command;
 mod copies;
+mod error;
 mod fanout;
 mod generate;
 mod headroom;
 mod host;
+mod late;
 mod meter;
 pub mod multicast;
 mod ping;
@@ -43,6 +46,7 @@ mod returns;
 mod round_trips;
 pub mod scenario;
 mod search;
+mod segment;
 mod tables;
 mod tally;
 mod testpmd;
@@ -56,11 +60,12 @@ mod words;
 mod worker;
 
 pub use child::{ChildEnd, serve_arm, serve_generator};
+pub use error::TrafficError;
 pub use fanout::Fanout;
 pub use ping::{PingLoad, PingTrial};
-pub use plan::{Plant, Shape};
+pub use plan::Shape;
 pub use round_trips::RoundTrips;
+pub use segment::Plant;
 pub use tables::{Tables, TablesOf, arm_matches, arm_words};
 pub use timetable::Spacing;
-pub use traffic::TrafficError;
 pub use trial::Trial;

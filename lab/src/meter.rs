@@ -26,7 +26,7 @@ mod usage;
 pub(crate) use reading::Reading;
 pub(crate) use usage::Usage;
 
-use crate::race::RaceError;
+use crate::error::RaceError;
 use laneway_bpf::Tracing;
 use laneway_core::{Clock, ConfigValue, KernelMaps, LaneError};
 use laneway_engine::{MonotonicClock, pin_to_cpu};

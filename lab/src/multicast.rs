@@ -2,8 +2,8 @@
 
 use crate::fanout::filler;
 use crate::generate::Replay;
-use crate::plan::SegmentPlan;
 use crate::result::GeneratorReport;
+use crate::segment::SegmentPlan;
 use crate::timetable::{Times, Timetable};
 use crate::traffic::{PAYLOAD_BYTES, Replayable, Template};
 use laneway_core::{App, Burst, CapsReport, Counters, Fill, FrameApp, PortId, Turn};

@@ -11,7 +11,7 @@
 mod output;
 
 use crate::child::GENERATOR_PRIORITY;
-use crate::race::RaceError;
+use crate::error::RaceError;
 use crate::result::Ledger;
 use crate::round_trips::RoundTrips;
 use laneway_engine::pin_to_cpu;

@@ -20,72 +20,41 @@ mod contest;
 mod demands;
 mod doubt;
 mod drift;
+mod entrants;
 mod expected;
+mod files;
+mod notes;
 mod pings;
 mod traced;
 
 use crate::bench::{Bench, Instruments};
 use crate::command::Task;
 use crate::copies;
+pub use crate::error::RaceError;
+use crate::error::ScenarioError;
 use crate::fanout::{Fanout, FarEnd};
 use crate::headroom;
 use crate::host::Look;
-use crate::ping;
-use crate::plan::Plant;
-use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
-use crate::scenario::{ArmPlan, Extent, OTHERS_MAX, Scenario, ScenarioError};
+use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Traffic};
+use crate::scenario::{Extent, OTHERS_MAX, Scenario};
 use crate::tables::{Tables, wiring};
 use crate::timetable::{Spacing, Times, Timetable};
-use crate::traffic::{Payloads, Replayable, Sending, TrafficError, TrafficPlan};
+use crate::traffic::{Payloads, Replayable, Sending, TrafficPlan};
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::Explain;
 use contest::{Contest, Measured};
+pub(crate) use entrants::Entrant;
+use entrants::{entrants, entrants_names, extent_of, leave_out, left_out, load_names, pinging};
 pub use expected::{Expected, expected};
-use laneway_core::LaneError;
-use laneway_kinds::{AppFacts, Counted, Peer, Wiring};
+pub use files::write_report;
+use files::write_result;
+pub(crate) use files::{write_error, write_json};
+use laneway_kinds::{AppFacts, Counted, Wiring};
+use notes::{shared_memory_note, taps_note, topspeed_note, uncounted_note};
 use sha2::{Digest, Sha256};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Why a race did not come to a result.
-#[derive(Debug, thiserror::Error)]
-pub enum RaceError {
-    /// The scenario cannot be run.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// The traffic cannot be replayed.
-    #[error(transparent)]
-    Traffic(#[from] TrafficError),
-    /// The namespaces or the cable cannot be made.
-    #[error(transparent)]
-    Bench(#[from] laneway_netns::Error),
-    /// The CPU meter cannot be attached.
-    #[error("the CPU meter: {0}")]
-    Meter(#[from] laneway_bpf::BpfError),
-    /// The CPU meter cannot be read.
-    #[error("the CPU meter: {0}")]
-    Read(#[from] LaneError),
-    /// A child failed.
-    #[error("{what}: {why}")]
-    Child {
-        /// Which.
-        what: String,
-        /// In its own words.
-        why: String,
-    },
-    /// Nobody wants the result any more.
-    #[error("the race was interrupted; nothing was left behind and no result was written")]
-    Interrupted,
-    /// The result cannot be written.
-    #[error("cannot write {path}: {source}; give another folder with --out")]
-    Write {
-        /// Where to.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
 
 /// How long to race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,8 +253,10 @@ pub fn run(
     let (capacity, mut capacity_findings) =
         capacities::section(&trials, entrants.len(), loads, generations, &scenario);
     findings.append(&mut capacity_findings);
-    let invalid =
+    let mut invalid =
         analyse::faults(&segments, &trials, &entrants_names(&entrants), &load_names(&extent));
+    invalid.extend(pings::faults(&trials));
+    invalid.extend(capacities::faults(&trials));
     let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
@@ -337,73 +308,6 @@ pub fn run(
     Ok(result)
 }
 
-/// What a reader must know of the load that is no schedule.
-fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> String {
-    let sent = entrants.iter().enumerate().filter_map(|(arm, entrant)| {
-        let of_arm = segments.iter().filter(|s| s.arm == arm && s.load == load);
-        let rates: Vec<f64> = of_arm.map(|s| s.generator.achieved_pps).collect();
-        let [median, ..] = analyse::spread(&rates)?;
-        Some(format!("{} {:.0}", entrant.name, median / 1e3))
-    });
-    format!(
-        "top speed is no schedule: every arm was sent the same number of frames, as fast as the generator \
-         could beside it, so it has no latency, and a rate there is what the arm took while the generator \
-         did what it could; sent, median, thousand/s: {}",
-        sent.collect::<Vec<_>>().join(", ")
-    )
-}
-
-/// What a reader must know of arms on TAP devices.
-fn taps_note(app: &AppFacts) -> String {
-    let written = match app.race.counted {
-        Counted::Answered => {
-            "What the arm writes goes to the client's sockets within the system call that writes it"
-        }
-        _ => {
-            "What the queue refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the \
-             other device is counted and dropped within the system call that writes it"
-        }
-    };
-    format!(
-        "an arm on TAP devices has no NAPI thread: the generator's CPU puts each frame into the queue of the device, \
-         and the arm reads it from there by a system call. {written}"
-    )
-}
-
-/// What a reader must know of arms on shared memory; `None` where there are none.
-fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<String> {
-    let is_one = |entrant: &&Entrant| {
-        matches!(wiring(tables, entrant.peer, &entrant.lane), Wiring::SharedMemory { .. })
-    };
-    let names = entrants.iter().filter(is_one).map(|entrant| format!("`{}`", entrant.name));
-    let names = names.collect::<Vec<_>>().join(", ");
-    (!names.is_empty()).then(|| {
-        format!(
-            "on shared memory, which nothing of the kernel's reaches: {names}. Generator and far end \
-             are there one process of the lab that polls both ends on the generator's CPU: it copies \
-             each frame into the ring in front of the arm (what that refuses is `memif ring full`), \
-             takes out what the arm sent on, counts and drops it, without an XDP program. So of a driver, \
-             a softirq and the counting, which are in every other arm's CPU time, it has nothing, it \
-             is offered what a process can make, and what arrives has arrived in that process's hands: compare its \
-             rate, its CPU time and its latency with that in mind"
-        )
-    })
-}
-
-/// What a reader must know of arms that do not say what they received; `None` where there are none.
-fn uncounted_note(entrants: &[Entrant]) -> Option<String> {
-    let silent = entrants.iter().filter(|entrant| !entrant.counts);
-    let names: Vec<String> = silent.map(|entrant| format!("`{}`", entrant.name)).collect();
-    (!names.is_empty()).then(|| {
-        format!(
-            "delivered is unknown of {}: nothing of it says what it received. Its CPU time is per offered packet, \
-             received or not, where that of others is per delivered record, so one that loses packets looks cheaper; \
-             it has no rate, no loss and no capacity",
-            names.join(", ")
-        )
-    })
-}
-
 /// A child that ended with us is no failure of its own.
 fn interrupted(options: &Options<'_>, error: RaceError) -> RaceError {
     match options.interrupted.load(Ordering::Relaxed) {
@@ -451,146 +355,6 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         ),
         tso: scenario.tso,
     }
-}
-
-fn extent_of(scenario: &Scenario, length: Length) -> &Extent {
-    match length {
-        Length::Quick => &scenario.quick,
-        Length::Full => &scenario.full,
-    }
-}
-
-/// The version of the real ping, where one is to run; where there is none, none is to run.
-fn pinging(scenario: &mut Scenario) -> Option<String> {
-    let echo = scenario.ping.as_mut().filter(|echo| echo.pings > 0)?;
-    let version = ping::version();
-    if version.is_none() {
-        echo.pings = 0;
-    }
-    version
-}
-
-/// The arms that the scenario itself keeps for the long version, a sentence each.
-fn left_out(scenario: &Scenario, length: Length) -> Vec<String> {
-    let arms = scenario.arms.iter().filter(|arm| !runs(arm, length));
-    let why = "it runs in the long version only (--full), or by name (--lane)";
-    arms.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect()
-}
-
-/// Whether the scenario lets an arm take part.
-fn runs(arm: &ArmPlan, length: Length) -> bool {
-    length == Length::Full || !arm.full_only
-}
-
-/// Takes out the optional arms that do not start, and gives a sentence for each.
-fn leave_out(
-    bench: &Bench,
-    scenario: &Scenario,
-    extent: &Extent,
-    sending: &Sending,
-    entrants: &mut Vec<Entrant>,
-    options: &Options<'_>,
-) -> Result<Vec<String>, RaceError> {
-    let mut skipped = Vec::new();
-    let mut running = Vec::new();
-    for entrant in entrants.drain(..) {
-        if options.interrupted.load(Ordering::Relaxed) {
-            return Err(RaceError::Interrupted);
-        }
-        if entrant.optional {
-            // Of a lane that no wire can be laid to, the arm would open something else.
-            if entrant.peer.is_none()
-                && let Err(why) = options.tables.lane(&entrant.lane)
-            {
-                skipped.push(format!("skipped: arm `{}`: {why}", entrant.name));
-                continue;
-            }
-            let plan = trial_plan(scenario, extent, sending, &entrant, [0, 0], options);
-            if let Err(error) = trial::start_arm(bench, &plan) {
-                skipped.push(format!("skipped: {error}"));
-                continue;
-            }
-        }
-        running.push(entrant);
-    }
-    *entrants = running;
-    Ok(skipped)
-}
-
-/// An arm as it starts.
-pub(crate) struct Entrant {
-    name: String,
-    lane: String,
-    peer: Option<Peer>,
-    counts: bool,
-    optional: bool,
-    note: String,
-    plant: Plant,
-    arguments: Vec<String>,
-    is_traced: bool,
-    is_alone: bool,
-    is_unlimited: bool,
-    is_noise_floor: bool,
-}
-
-/// The scenario's arms with the base's twin in second place.
-fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
-    let mut entrants: Vec<Entrant> = scenario
-        .arms
-        .iter()
-        .filter(|arm| runs(arm, length))
-        .map(|arm| Entrant {
-            name: arm.name.clone(),
-            lane: arm.what().to_owned(),
-            peer: arm.program(),
-            counts: arm.counts,
-            optional: arm.optional,
-            note: arm.note.clone(),
-            plant: arm.plant,
-            arguments: scenario.arguments_of(arm).to_vec(),
-            is_traced: arm.trace,
-            is_alone: arm.alone,
-            is_unlimited: arm.unlimited,
-            is_noise_floor: false,
-        })
-        .collect();
-    let base = &entrants[0];
-    let twin = Entrant {
-        name: format!("{} again", base.name),
-        lane: base.lane.clone(),
-        peer: base.peer,
-        counts: base.counts,
-        optional: false,
-        note: "the base once more: what differs here is noise".to_owned(),
-        plant: base.plant,
-        arguments: base.arguments.clone(),
-        is_traced: base.is_traced,
-        is_alone: false,
-        is_unlimited: base.is_unlimited,
-        is_noise_floor: true,
-    };
-    entrants.insert(1, twin);
-    entrants
-}
-
-fn entrants_names(entrants: &[Entrant]) -> Vec<String> {
-    entrants.iter().map(|entrant| entrant.name.clone()).collect()
-}
-
-/// Its loads, as in `at 5000/s`.
-fn load_names(extent: &Extent) -> Vec<String> {
-    let mut names: Vec<String> = extent.loads_pps.iter().map(|pps| format!("{pps}/s")).collect();
-    let without_rate = match (extent.topspeed, extent.closed_loop) {
-        (true, _) => Some("top speed"),
-        (_, true) => Some("closed loop"),
-        _ => None,
-    };
-    if let (Some(last), Some(name)) = (names.last_mut(), without_rate) {
-        *last = name.to_owned();
-    }
-    let counted = names.iter_mut().rev().zip(extent.closed_requests.iter().rev());
-    counted.for_each(|(name, requests)| *name = format!("closed loop of {requests} requests"));
-    names
 }
 
 fn trial_plan<'a>(
@@ -722,40 +486,6 @@ fn describe_traffic(
         spacing: scenario.arrivals,
         schedule: format!("open loop, {spaced} {bursts}; {flows}"),
     })
-}
-
-pub(crate) fn write_error(path: &Path) -> impl Fn(std::io::Error) -> RaceError + '_ {
-    |source| RaceError::Write { path: path.display().to_string(), source }
-}
-
-pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), RaceError> {
-    let text = serde_json::to_string(value).expect("results are plain data");
-    write_file(path, &text)
-}
-
-/// Writes the result and everything made from it.
-fn write_result(result: &RaceResult, out: &Path) -> Result<(), RaceError> {
-    let text = serde_json::to_string_pretty(result).expect("results are plain data");
-    write_file(&out.join("result.json"), &text)?;
-    write_report(result, out)
-}
-
-/// Writes `report.html` and `report.md` of a result into `out`.
-///
-/// # Errors
-/// [`RaceError::Write`].
-pub fn write_report(result: &RaceResult, out: &Path) -> Result<(), RaceError> {
-    write_file(&out.join("report.html"), &crate::report::html(result))?;
-    write_file(&out.join("report.md"), &crate::report::markdown(result))
-}
-
-/// A file appears whole or not at all.
-fn write_file(path: &Path, text: &str) -> Result<(), RaceError> {
-    let mut partial = PathBuf::from(path).into_os_string();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    std::fs::write(&partial, text).map_err(write_error(&partial))?;
-    std::fs::rename(&partial, path).map_err(write_error(path))
 }
 
 #[cfg(test)]

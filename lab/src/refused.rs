@@ -4,7 +4,7 @@
 //! One for all benches of a race: an interface is known by its network namespace and its number there. It costs a look at
 //! the reason for each packet that the far end drops, a train or a frame of its own alike.
 
-use crate::race::RaceError;
+use crate::error::RaceError;
 use laneway_bpf::Tracing;
 use laneway_core::{KernelMaps, LaneError};
 

@@ -6,9 +6,9 @@
 //! request was due: open loop, so a generator that is late does not hide what the arm made wait. It is
 //! the whole way, never halved. Everything that is no such reply goes on to the stack.
 
-use crate::plan::SegmentPlan;
-use crate::race::RaceError;
+use crate::error::RaceError;
 use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::words::{bytes_of, words_of};
 use laneway_bpf::{BpfError, Loaded, XdpLink, XdpMode};

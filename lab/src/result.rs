@@ -4,6 +4,7 @@
 //! Units are in the names. Cumulative figures cover one *segment*: one offered load within one
 //! trial. A figure that could not be measured is absent, never zero.
 
+pub use crate::round_trips::Rtt;
 use crate::timetable::Spacing;
 use crate::why::TracedArm;
 use laneway_core::CapsReport;
@@ -551,19 +552,6 @@ pub struct Summary {
     pub due_to_arrival_curve: Vec<CurvePoint>,
     /// Largest memory seen.
     pub memory: Memory,
-}
-
-/// Round trips of one probe: the whole way, never halved. Or one way, where that is what was timed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rtt {
-    /// Percentiles; extremes exact.
-    pub summary: LatencySummary,
-    /// Mean, ns.
-    pub avg_ns: Option<f64>,
-    /// As `ping` has it: the root of (mean of squares - square of the mean), ns.
-    pub mdev_ns: Option<f64>,
-    /// Replies later than 10 ms: counted here, and booked as long as they took.
-    pub late: u64,
 }
 
 /// Of a race of pings, what was measured without an offered load. Its findings stand among the

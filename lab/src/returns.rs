@@ -4,9 +4,9 @@
 //! Its work is done in the softirq of the sender, so on the arm's CPU, and is in every arm's
 //! figure alike. It detaches when this value drops or the process ends.
 
-use crate::plan::SegmentPlan;
-use crate::race::RaceError;
+use crate::error::RaceError;
 use crate::round_trips::{LATE_NS, RoundTrips, TRIP_WORDS};
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::traffic::PAYLOADS_MAX;
 use crate::words::{bytes_of, words_of};

@@ -5,8 +5,7 @@
 //! need the sums of all values and of their squares, and exact extremes. Round trips of different
 //! probes end at different places (see [`crate::replies`] and [`crate::ping`]) and must not be merged.
 
-use crate::result::Rtt;
-use laneway_stats::Latency;
+use laneway_stats::{Latency, LatencySummary};
 use serde::{Deserialize, Serialize};
 
 /// A program in the kernel that sees one take longer counts it as late, and books it as long as it took.
@@ -17,6 +16,19 @@ const BINS: usize = 2_048;
 const HEADER_WORDS: usize = 6;
 /// All of them.
 pub(crate) const TRIP_WORDS: usize = HEADER_WORDS + BINS;
+
+/// Round trips of one probe: the whole way, never halved. Or one way, where that is what was timed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rtt {
+    /// Percentiles; extremes exact.
+    pub summary: LatencySummary,
+    /// Mean, ns.
+    pub avg_ns: Option<f64>,
+    /// As `ping` has it: the root of (mean of squares - square of the mean), ns.
+    pub mdev_ns: Option<f64>,
+    /// Replies later than 10 ms: counted here, and booked as long as they took.
+    pub late: u64,
+}
 
 /// Round trips, mergeable over blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@
 //! to have delivered the same content. All arms run the same tally, so its cost is in every arm's
 //! figure alike and pulls ratios towards 1.
 
-use crate::plan::{PROBES_MAX, Plant, SegmentPlan, SegmentSeen};
+use crate::segment::{PROBES_MAX, Plant, SegmentPlan, SegmentSeen};
 use crate::timetable::Timetable;
 use crate::traffic::split_number;
 use rustix::time::{ClockId, clock_gettime};

@@ -8,8 +8,7 @@
 //!
 //! Assumes that the plans of a race were made for its table. It knows no clock, and nothing of what was sent.
 
-use crate::plan::SegmentPlan;
-use crate::traffic::{Replayable, TrafficError};
+use crate::segment::SegmentPlan;
 use crate::words::bytes_of;
 use laneway_core::{ConfigValue, MapValue};
 use laneway_stats::exponential_gaps;
@@ -88,22 +87,7 @@ pub(crate) struct Timetable {
 }
 
 impl Timetable {
-    /// From what it is made from.
-    ///
-    /// # Errors
-    /// A capture that cannot be read, or has no times.
-    pub(crate) fn of(times: &Times) -> Result<Timetable, TrafficError> {
-        match times {
-            Times::Steady => Ok(Timetable::default()),
-            &Times::Poisson { seed } => Ok(Timetable::poisson(seed)),
-            Times::Capture { path, frame_bytes_max } => {
-                Timetable::of_stamps(&Replayable::load(path, *frame_bytes_max)?.stamps_ns)
-                    .ok_or_else(|| TrafficError::NoTimes { path: path.display().to_string() })
-            }
-        }
-    }
-
-    fn poisson(seed: u64) -> Timetable {
+    pub(crate) fn poisson(seed: u64) -> Timetable {
         let mut at = 0.0;
         let due = |gap: f64| {
             let due = at;

@@ -16,9 +16,10 @@
 //! same in the kernel; a test here compares the two on the shipped capture.
 
 use crate::client::ClientPlan;
+use crate::error::TrafficError;
 use crate::fanout::FanoutPlan;
 use crate::timetable::{Times, Timetable};
-use laneway_capture::{Capture, CaptureError, LinkType};
+use laneway_capture::{Capture, LinkType};
 use laneway_wire::{
     ETHERNET_BYTES, Ethernet, Ipv4, VLAN_BYTES, checksum, ether_type, is_vlan_type,
 };
@@ -261,51 +262,6 @@ pub(crate) struct Replayable {
     pub run: u32,
 }
 
-/// Why a capture cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum TrafficError {
-    /// It cannot be read.
-    #[error("{path}: {source}; give another capture with --pcap")]
-    Capture {
-        /// The file.
-        path: String,
-        /// Why.
-        source: CaptureError,
-    },
-    /// Nothing in it fits the wire.
-    #[error(
-        "{path}: none of its {frames} frames can be replayed (Ethernet, captured whole, 14 to \
-         {frame_bytes_max} bytes); give another capture with --pcap"
-    )]
-    Nothing {
-        /// The file.
-        path: String,
-        /// Frames in it.
-        frames: usize,
-        /// The longest that the wire of this race carries, bytes.
-        frame_bytes_max: usize,
-    },
-    /// All of its frames have the same time stamp.
-    #[error(
-        "{path}: its frames have no times of their own, so it cannot say when they arrive; take `arrivals` out of \
-         the scenario, or give another capture with --pcap"
-    )]
-    NoTimes {
-        /// The file.
-        path: String,
-    },
-    /// More frames than the generator's map holds.
-    #[error(
-        "{path}: {frames} frames, at most {TEMPLATES_MAX} are replayed; cut it with `editcap -r`"
-    )]
-    TooMany {
-        /// The file.
-        path: String,
-        /// Frames that fit the wire.
-        frames: usize,
-    },
-}
-
 impl Replayable {
     /// Makes ready what `plan` says, to be sent when `times` says.
     ///
@@ -379,7 +335,11 @@ impl Replayable {
             return Err(TrafficError::Nothing { path: name(), frames, frame_bytes_max });
         }
         if templates.len() > TEMPLATES_MAX {
-            return Err(TrafficError::TooMany { path: name(), frames: templates.len() });
+            return Err(TrafficError::TooMany {
+                path: name(),
+                frames: templates.len(),
+                frames_max: TEMPLATES_MAX,
+            });
         }
         Ok(Replayable { frames, stamps_ns, ..Replayable::of(templates) })
     }
@@ -531,6 +491,31 @@ fn shift_address(bytes: &mut [u8], k: u32) {
 /// number carries it: segment in bits 32..40, number below.
 pub(crate) fn split_number(seq_no: u64) -> (u8, u32) {
     ((seq_no >> 32) as u8, seq_no as u32)
+}
+
+impl Timetable {
+    /// From what it is made from.
+    ///
+    /// # Errors
+    /// A capture that cannot be read, or has no times.
+    pub(crate) fn of(times: &Times) -> Result<Timetable, TrafficError> {
+        match times {
+            Times::Steady => Ok(Timetable::default()),
+            &Times::Poisson { seed } => Ok(Timetable::poisson(seed)),
+            Times::Capture { path, frame_bytes_max } => {
+                Timetable::of_stamps(&Replayable::load(path, *frame_bytes_max)?.stamps_ns)
+                    .ok_or_else(|| TrafficError::NoTimes { path: path.display().to_string() })
+            }
+        }
+    }
+}
+
+impl FanoutPlan {
+    /// A frame for each group.
+    pub(crate) fn templates(&self) -> Vec<Template> {
+        let payload = crate::fanout::filler(self.payload_bytes);
+        self.fanout.groups().map(|to| Template::group(&payload, self.source, to)).collect()
+    }
 }
 
 #[cfg(test)]

@@ -10,13 +10,16 @@
 //! delivered or not the last one. Assumes an app of the lab's own; sends through a socket of the
 //! generator's namespace, so the sender's own system call (some 2 us) is inside.
 
+use crate::addresses::{GENERATOR, SUT};
 use crate::apps::{Count, LabApp};
-use crate::bench::{Bench, GENERATOR, Instruments, SUT};
+use crate::bench::{Bench, Instruments};
+use crate::error::RaceError;
 use crate::host::Look;
-use crate::plan::{Order, Plant, Reply, Shape};
-use crate::race::{Options, RaceError, placement, sending, write_json};
+use crate::plan::{Order, Reply, Shape};
+use crate::race::{Options, placement, sending, write_json};
 use crate::result::Machine;
 use crate::scenario::{ArmPlan, Scenario};
+use crate::segment::Plant;
 use crate::traffic::{Sending, probe};
 use crate::trial::{self, TrialPlan};
 use crate::worker::Worker;

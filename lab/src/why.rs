@@ -10,8 +10,7 @@
 //! starts the race ([`Explain`]), as its lanes are. What must always hold: nothing here is measured for a verdict, no
 //! figure of a traced segment stands in a table of the race, and an arm without an explanation says why.
 
-use crate::tables::Tables;
-use laneway_kinds::{Peer, Shape};
+use laneway_kinds::Peer;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -192,17 +191,6 @@ pub(crate) fn untold_of_peer(peer: Peer) -> String {
                           `laneway trace record --help` says how DPDK's own is switched on"
             .to_owned(),
     }
-}
-
-/// Why an arm of `app` whose work is done in the kernel on `lane` has no trace; `None` for every other.
-pub(crate) fn untold_in_kernel(tables: &dyn Tables, app: &str, lane: &str) -> Option<String> {
-    let is_kernel = tables.lane(lane).is_ok_and(|(facts, _)| facts.carries.has(Shape::Kernel));
-    is_kernel.then(|| {
-        format!(
-            "app {app} runs in the kernel on this lane, as an XDP program in the receive stack; its worker only \
-             reads what the program leaves for it, so a trace of the worker would explain none of the frames"
-        )
-    })
 }
 
 /// A folder's name for an arm's trace: the arm's, without what a shell, a path or a link would take for its own.

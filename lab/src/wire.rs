@@ -17,14 +17,14 @@
 //! which belongs to the arm's namespace: there is no file to remove, and the memory goes with the two
 //! processes.
 
-use crate::arrivals::{Arrivals, Arrived};
-use crate::bench::{Bench, ECHO, WireLosses};
-use crate::copies::Copied;
-use crate::plan::{Order, Reply, SegmentPlan, WayIn};
-use crate::race::RaceError;
-use crate::replies::{Replied, Replies};
-use crate::returns::Returned;
-use crate::round_trips::RoundTrips;
+use crate::addresses::ECHO;
+use crate::arrivals::Arrivals;
+use crate::bench::Came;
+use crate::bench::{Bench, WireLosses};
+use crate::error::RaceError;
+use crate::plan::{Order, Reply, WayIn};
+use crate::replies::Replies;
+use crate::segment::SegmentPlan;
 use crate::worker::Worker;
 use laneway_kinds::{AppFacts, Counted, Wiring};
 use laneway_netns::{Namespace, interface_counters, interface_state};
@@ -63,22 +63,6 @@ pub(crate) fn objection(wiring: &Wiring, app: &AppFacts) -> Option<&'static str>
             "no process is at the other end of shared memory: race it with an app that forwards",
         ),
     }
-}
-
-/// What came out at the far end; each is `None` where nobody looks for it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Came {
-    /// Frames that came back, by segment, since the bench was made.
-    pub(crate) returned: Option<Returned>,
-    /// Echo replies of the segment under way.
-    pub(crate) replied: Option<Replied>,
-    /// Forwarded frames of the segment under way.
-    pub(crate) arrived: Option<Arrived>,
-    /// Copies of the segment under way.
-    pub(crate) copied: Option<Copied>,
-    /// How long sampled frames of the segment under way took from when they were due to the far end of the arm's second
-    /// port.
-    pub(crate) trips: Option<RoundTrips>,
 }
 
 /// The wire of an arm that is set up.

@@ -1,7 +1,7 @@
 //! A race's end of the conversation with a child process.
 
+use crate::error::RaceError;
 use crate::plan::{Order, Ready, Reply};
-use crate::race::RaceError;
 use laneway_netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Serialize;

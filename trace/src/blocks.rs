@@ -4,9 +4,9 @@
 //! how much a figure depends on when one looks.
 
 use crate::model::Model;
-use crate::random::Random;
 use crate::result::Layer;
 use crate::series::OTHERS;
+use laneway_random::Random;
 
 /// Blocks a trace is cut into.
 pub(crate) const BLOCKS: usize = 32;
@@ -95,7 +95,7 @@ pub(crate) fn ratio_interval(part: &[f64], whole: &[f64], seed: u64) -> Option<(
         .filter_map(|_| {
             let (mut above, mut below) = (0.0, 0.0);
             for _ in 0..used.len() {
-                let at = used[random.below(used.len())];
+                let at = used[random.index(used.len())];
                 above += part[at];
                 below += whole[at];
             }

@@ -3,7 +3,7 @@
 //! The unit is the recording: never a packet, a call or a stretch of one run, which hang together. So one recording per
 //! side shows what differs and has no verdict; several have ([`laneway_stats::sides`] says how, drift included). All
 //! figures of all tables are one family under Holm: of two sides that are equal, at most 5 % have any row that is
-//! called otherwise (`tests/difference.rs`, and on simulated machines `lab/stats/tests/sides_proof.rs`).
+//! called otherwise (`tests/difference.rs`, and on simulated machines `crates/stats/tests/sides_proof.rs`).
 //!
 //! The tracer's cost is one estimate for all recordings. Each comparison is made at its least, its estimate and its
 //! most; the interval spans the three and the largest p counts. What costs less per packet is better only at the same

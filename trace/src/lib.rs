@@ -30,7 +30,6 @@ mod only;
 mod period;
 pub mod planted;
 mod points;
-mod random;
 pub mod result;
 mod rules;
 mod series;

@@ -6,7 +6,7 @@
 //! line counts if it beats the highest line of 1,000 series made of the same blocks of buckets in random order, at
 //! the level asked for, and if the series resembles itself one period later.
 
-use crate::random::Random;
+use laneway_random::Random;
 use std::ops::{Range, RangeInclusive};
 
 /// Shuffled series.

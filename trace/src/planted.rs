@@ -11,7 +11,7 @@ mod setting;
 use laneway_trace_read::{Consumer, Event, FunctionKey, Loss, Thread, ThreadId};
 
 use crate::model::Name;
-use crate::random::Random;
+use laneway_random::Random;
 use run::Run;
 use setting::Setting;
 
@@ -138,7 +138,7 @@ impl Planted {
         let mut until_ns = f64::INFINITY;
         for worker in 0..setting.workers {
             let names = std::mem::take(&mut planted.names);
-            let mut run = Run::new(fault, setting.clone(), worker, random.next(), names);
+            let mut run = Run::new(fault, setting.clone(), worker, random.draw(), names);
             run.until_ns = until_ns;
             run.work();
             if setting.arrivals[0].is_some() && worker == 0 {

@@ -213,7 +213,7 @@ pub(crate) fn best_split(sorted: &[f64]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use laneway_random::Random;
 
     fn sample(random: &mut Random, mut draw: impl FnMut(&mut Random) -> f64) -> Vec<f64> {
         let mut sample: Vec<f64> = (0..POINTS).map(|_| draw(random)).collect();

@@ -6,37 +6,15 @@
 
 #![expect(clippy::print_stdout, reason = "the seed of a failure")]
 
+use laneway_testkit::{Random, seed};
 use laneway_trace::planted::{Fault, Planted};
 use laneway_trace::result::{ChangeVerdict, Difference, DifferenceRow, RecordingOrder};
 use laneway_trace::{Analyzer, Options, Report, Source, diff};
 use laneway_trace_read::{Consumer, Event, Loss, Producer, Thread, ThreadId};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Numbers by lot (splitmix64).
-struct Lot(u64);
-
-impl Lot {
-    fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-        let given = std::env::var("LANEWAY_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| now.subsec_nanos().into());
-        println!("seed {seed}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Between -1 and 1, more often near 0.
-    fn deviation(&mut self) -> f64 {
-        let mut unit = || self.next() as f64 / u64::MAX as f64;
-        unit() + unit() - 1.0
-    }
+/// Between -1 and 1, more often near 0.
+fn deviation(random: &mut Random) -> f64 {
+    random.unit() + random.unit() - 1.0
 }
 
 /// Makes every moment of a trace come later: by a pace, and by a start.
@@ -85,13 +63,13 @@ fn recording(fault: Fault, seed: u64, place: u64, pace: f64) -> Report {
 }
 
 /// `each` recordings of both sides in turns, or one side after the other.
-fn sides(faults: [Fault; 2], each: u64, in_turns: bool, lot: &mut Lot) -> [Vec<Report>; 2] {
-    let (deviates, drifts) = (0.1 * lot.deviation().abs(), 0.03 * lot.deviation());
+fn sides(faults: [Fault; 2], each: u64, in_turns: bool, lot: &mut Random) -> [Vec<Report>; 2] {
+    let (deviates, drifts) = (0.1 * deviation(lot).abs(), 0.03 * deviation(lot));
     let mut sides = [Vec::new(), Vec::new()];
     for place in 0..2 * each {
         let side = if in_turns { place % 2 } else { place / each } as usize;
-        let pace = (deviates * lot.deviation() + drifts * place as f64).exp();
-        sides[side].push(recording(faults[side], lot.next(), place, pace));
+        let pace = (deviates * deviation(lot) + drifts * place as f64).exp();
+        sides[side].push(recording(faults[side], lot.draw(), place, pace));
     }
     sides
 }
@@ -107,7 +85,7 @@ fn is_called(row: &&DifferenceRow) -> bool {
 
 #[test]
 fn equal_sides_are_called_different_in_at_most_5_percent() {
-    let mut lot = Lot::new();
+    let mut lot = Random::seeded(seed());
     let (mut alarms, machines) = (0, 40);
     for machine in 0..machines {
         let each = 3 + machine % 3;
@@ -126,7 +104,7 @@ fn equal_sides_are_called_different_in_at_most_5_percent() {
 
 #[test]
 fn what_a_costly_pool_costs_is_found() {
-    let mut lot = Lot::new();
+    let mut lot = Random::seeded(seed());
     let [before, after] = sides([Fault::Healthy, Fault::Cycle], 6, true, &mut lot);
     let difference = diff(&before, &after);
     assert_eq!(difference.order, RecordingOrder::InTurns);
@@ -137,7 +115,7 @@ fn what_a_costly_pool_costs_is_found() {
 
 #[test]
 fn under_another_load_nothing_is_better() {
-    let mut lot = Lot::new();
+    let mut lot = Random::seeded(seed());
     for faults in [[Fault::Healthy, Fault::Backlog], [Fault::Backlog, Fault::Healthy]] {
         let [before, after] = sides(faults, 5, true, &mut lot);
         let difference = diff(&before, &after);

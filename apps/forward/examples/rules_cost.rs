@@ -12,7 +12,7 @@
 //! `LANEWAY_ROUNDS` (default 101) says how many rounds.
 
 use laneway_forward::{Bounds, Commit, Headers, RuleFeed, RuleSet};
-use laneway_testkit::UdpFrame;
+use laneway_testkit::{Random, UdpFrame};
 use std::{env, hint::black_box, time::Instant};
 
 const SIZES: [usize; 3] = [10, 1_000, 100_000];
@@ -23,24 +23,6 @@ const BURST: usize = 64;
 const ROUNDS_DEFAULT: usize = 101;
 /// Rules that are added to the largest set, one by one.
 const ADDED: usize = 2_000;
-
-/// The same numbers in every run.
-struct Draw(u64);
-
-impl Draw {
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 /// Addresses and ports of a conversation.
 #[derive(Clone, Copy)]
@@ -53,10 +35,10 @@ struct Tuple {
 
 impl Tuple {
     /// Of first bytes from 1 to 111; frames that match nothing have 120 to 219.
-    fn draw(draw: &mut Draw, first: u8) -> Tuple {
-        let bytes = draw.next().to_be_bytes();
+    fn draw(draw: &mut Random, first: u8) -> Tuple {
+        let bytes = draw.draw().to_be_bytes();
         let address = |b: &[u8]| [first + b[0] % 100, b[1], b[2], b[3]];
-        let ports = draw.next();
+        let ports = draw.draw();
         Tuple {
             source: address(&bytes[..4]),
             destination: address(&bytes[4..]),
@@ -108,7 +90,7 @@ struct Case {
 
 impl Case {
     fn new(kind: &'static str, rules: usize) -> Case {
-        let mut draw = Draw(rules as u64);
+        let mut draw = Random::seeded(rules as u64);
         let tuples: Vec<Tuple> = (0..rules).map(|_| Tuple::draw(&mut draw, 1)).collect();
         let mut set = RuleSet::for_user(Bounds { ports: 1, queues: 1 });
         let lines: Vec<String> = tuples.iter().map(|tuple| tuple.rule(kind)).collect();
@@ -118,7 +100,7 @@ impl Case {
         let mut frames_of_a_round = || {
             (0..FRAMES)
                 .map(|i| match i % 2 {
-                    0 => tuples[draw.below(rules)].headers(),
+                    0 => tuples[draw.index(rules)].headers(),
                     _ => Tuple::draw(&mut draw, 120).headers(),
                 })
                 .unzip()
@@ -203,7 +185,7 @@ fn main() {
         }
     }
     for case in cases.iter_mut().filter(|case| case.rules == SIZES[2]) {
-        let mut draw = Draw(99);
+        let mut draw = Random::seeded(99);
         let mut add_ms = Vec::new();
         for _ in 0..ADDED {
             let line = Tuple::draw(&mut draw, 1).rule(case.kind);

@@ -6,13 +6,15 @@
 //! not promise, is refused here with its reason.
 
 use crate::{
-    KERNEL_LINE_MAX, KERNEL_MASKS_MAX, QUEUES_MAX, RULES_MAX,
+    KERNEL_LINE_MAX, KERNEL_MASKS_MAX, QUEUES_MAX,
     fields::{FIELDS_BYTES, Fields, WORDS, at, has},
     grammar::{Action, Field, Item, ItemKind, Rule},
 };
 use laneway_core::PortMask;
 use std::net::Ipv4Addr;
 
+/// Rules of a set.
+pub const RULES_MAX: usize = 1 << 17;
 /// Masks and values that one rule may need.
 pub const ENTRIES_PER_RULE_MAX: usize = 1024;
 

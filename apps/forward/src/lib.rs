@@ -50,7 +50,7 @@ mod user;
 pub use bank::{KERNEL_ENTRIES_MAX, KERNEL_LINE_MAX, KERNEL_MASKS_MAX};
 pub use bridge::{AGE_NS_DEFAULT, STATIONS_DEFAULT, STATIONS_MAX};
 pub use command::ForwardArguments;
-pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RuleRefused};
+pub use compile::{Bounds, ENTRIES_PER_RULE_MAX, RULES_MAX, RuleRefused};
 pub use config::{Config, ConfigError, Mode, Neighbour, Route, parse_mac};
 pub use console::{COMMITS_MAX, Console};
 pub use fate::{Fate, Stats};
@@ -65,7 +65,7 @@ pub use parser::{
 pub use routes::{NEIGHBOURS_MAX, ROUTES_MAX};
 pub use rules::{
     CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Headers, Hits, KernelFeed,
-    OFFERED_RULES_MAX, Place, Placement, RULES_MAX, RuleFeed, RuleSet,
+    OFFERED_RULES_MAX, Place, Placement, RuleFeed, RuleSet,
 };
 pub use table::{MASKS_MAX, Shape};
 pub use user::Forward;

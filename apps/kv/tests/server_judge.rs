@@ -9,8 +9,8 @@ mod client;
 use client::{Args, Redis, shown};
 use laneway_core::{App, Bell, ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
 use laneway_kv::{Config, Exchange, Kv, Setup, Store};
+use laneway_testkit::Random;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -119,18 +119,6 @@ impl Ours {
                 return;
             }
         }
-    }
-}
-
-/// Draws by SplitMix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 }
 
@@ -286,16 +274,16 @@ const FORMS: &[&str] = &[
     "quit_no",
 ];
 
-fn command(draw: &mut Draw) -> Args {
-    let form = FORMS[draw.below(FORMS.len())];
+fn command(draw: &mut Random) -> Args {
+    let form = FORMS[draw.index(FORMS.len())];
     // Mostly of one slot, so that most of what names two keys can be done by one worker.
-    let tag = if draw.below(4) == 0 { ["", "{a}", "{b}"][draw.below(3)] } else { "{b}" };
+    let tag = if draw.index(4) == 0 { ["", "{a}", "{b}"][draw.index(3)] } else { "{b}" };
     let word = |word: &str| match word {
-        "K" | "L" | "H" | "S" | "Z" if draw.below(20) == 0 => {
-            format!("{tag}K{}", draw.below(3))
+        "K" | "L" | "H" | "S" | "Z" if draw.index(20) == 0 => {
+            format!("{tag}K{}", draw.index(3))
         }
-        "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{tag}{word}{}", draw.below(3)),
-        "C" => format!("C{}", draw.below(3)),
+        "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{tag}{word}{}", draw.index(3)),
+        "C" => format!("C{}", draw.index(3)),
         other => other.to_owned(),
     };
     form.split_whitespace().map(word).map(String::into_bytes).collect()
@@ -354,12 +342,8 @@ fn judged(workers: usize) {
             stream
         })
         .collect();
-    let seed = match std::env::var("LANEWAY_SEED") {
-        Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
-        Err(_) => RandomState::new().hash_one(0),
-    };
-    eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
-    let (mut draw, mut ours) = (Draw(seed), Ours::new(workers));
+    let seed = laneway_testkit::seed();
+    let (mut draw, mut ours) = (Random::seeded(seed), Ours::new(workers));
     let mut refused: BTreeMap<String, u64> = BTreeMap::new();
     let mut said: Vec<String> = Vec::new();
     let mut differing: Vec<String> = Vec::new();
@@ -368,7 +352,7 @@ fn judged(workers: usize) {
     let mut in_transaction = [false; CLIENTS];
     for _ in 0..COMMANDS {
         // The last client never waits, so that there is always one to go on.
-        let client = match draw.below(CLIENTS) {
+        let client = match draw.index(CLIENTS) {
             client if ours.received.is_paused[client] => CLIENTS - 1,
             client => client,
         };

@@ -17,7 +17,7 @@ use laneway_linux::is_older_than;
 use laneway_netns::{
     Mac, Namespace, VethEnd, VethOptions, VethPair, can_create, interface_counters,
 };
-use laneway_testkit::{skip, soak as asked};
+use laneway_testkit::{Random, skip, soak as asked};
 use laneway_xdp::PassGuard;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with,
@@ -57,23 +57,6 @@ const MARKER_AGAIN: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_millis(300);
 /// What a run may grow by: buffers that are touched for the first time.
 const GROWTH_KB_MAX: u64 = 16 * 1024;
-
-/// SplitMix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % limit
-    }
-
-    fn one_of(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// What a lane can do beside relaying.
 #[derive(Clone, Copy)]
@@ -185,28 +168,28 @@ impl World {
 struct Churn(BTreeMap<u8, String>);
 
 impl Churn {
-    fn rule(group: u8, lane: &Lane<'_>, draw: &mut Draw) -> String {
+    fn rule(group: u8, lane: &Lane<'_>, draw: &mut Random) -> String {
         let mut outputs = Vec::new();
         for cable in 0..2 {
             let mut options = format!("ttl = {}", 2 + draw.below(60));
-            if draw.one_of(2) {
+            if draw.below(2) == 0 {
                 let _ = write!(options, ", dscp = {}", draw.below(64));
             }
-            if !lane.is_xdp && draw.one_of(6) {
+            if !lane.is_xdp && draw.below(6) == 0 {
                 options.push_str(", sample = 2");
             }
-            if !lane.is_xdp && draw.one_of(6) {
+            if !lane.is_xdp && draw.below(6) == 0 {
                 options.push_str(", bytes_per_second = 1000");
             }
-            if lane.is_the_kernels && draw.one_of(3) {
+            if lane.is_the_kernels && draw.below(3) == 0 {
                 options.push_str(", when_full = \"oldest\"");
             }
-            let to_group = draw.one_of(3);
+            let to_group = draw.below(3) == 0;
             let to = match to_group {
                 true => Ipv4Addr::new(239, 2, cable, group),
                 false => Ipv4Addr::new(10, 61, cable, 4),
             };
-            if outputs.is_empty() || draw.one_of(2) {
+            if outputs.is_empty() || draw.below(2) == 0 {
                 let port = 6000 + u16::from(group);
                 outputs.push(format!(
                     "  {{ destination = \"{to}:{port}\", interface = \"out{cable}\", {options} }}"
@@ -369,7 +352,7 @@ fn disturb(
     seed: u64,
     (is_over, done): (&AtomicBool, &Mutex<Done>),
 ) {
-    let mut draw = Draw(seed);
+    let mut draw = Random::seeded(seed);
     let mut churn = Churn::default();
     let mut sinks: Vec<UdpSocket> = Vec::new();
     let mut step = 0;
@@ -404,7 +387,7 @@ fn disturb(
                 let mut next = churn.clone();
                 for _ in 0..1 + draw.below(4) {
                     let group = draw.below(u64::from(CHURNED)) as u8;
-                    if draw.one_of(3) {
+                    if draw.below(3) == 0 {
                         next.0.remove(&group);
                     } else {
                         next.0.insert(group, Churn::rule(group, lane, &mut draw));
@@ -453,7 +436,7 @@ impl Sent {
         &mut self,
         (world, cables): (&World, &Cables),
         lane: &Lane<'_>,
-        (draw, time): (&mut Draw, Duration),
+        (draw, time): (&mut Random, Duration),
         (marker, done): (&AtomicU64, &Mutex<Done>),
     ) {
         let source = world.source.enter(|| UdpSocket::bind("0.0.0.0:0")).expect("a namespace");
@@ -488,12 +471,12 @@ impl Sent {
             let cables = if is_over { cables.lock().ok() } else { cables.try_lock().ok() };
             let Some(mut cables) = cables else { continue };
             match cables[1].take() {
-                Some(cable) if !is_over && lane.is_the_kernels && draw.one_of(500) => {
+                Some(cable) if !is_over && lane.is_the_kernels && draw.below(500) == 0 => {
                     self.lost += kernel_losses(world, 1);
                     drop(cable);
                     done.lock().expect("sound").removals += 1;
                 }
-                None if is_over || draw.one_of(100) => cables[1] = Some(world.way_out(1)),
+                None if is_over || draw.below(100) == 0 => cables[1] = Some(world.way_out(1)),
                 unchanged => cables[1] = unchanged,
             }
             if is_over {
@@ -520,7 +503,7 @@ fn soak(spec: &str, seconds: u64, seed: u64) {
     let (seen, done) = (Mutex::new(Arrived::default()), Mutex::new(Done::default()));
     let marker = AtomicU64::new(0);
     let [is_over, is_quiet, is_ready] = [const { AtomicBool::new(false) }; 3];
-    let mut draw = Draw(seed);
+    let mut draw = Random::seeded(seed);
     let mut sent = Sent::default();
     let world = &world;
     let (memory_kb, status, account) = thread::scope(|scope| {

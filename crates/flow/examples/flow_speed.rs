@@ -3,21 +3,16 @@
 #![expect(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use laneway_flow::{FlowLimits, FlowTable, Has, Record, TableOptions};
+use laneway_testkit::Random;
 
 const RECORDS: usize = 1_000_000;
 
 /// TCP data and ACKs of `flows` connections in random order.
 fn records(flows: u32) -> Vec<Record> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::seeded(1);
     (0..RECORDS)
         .map(|i| {
-            let bits = random();
+            let bits = random.draw();
             let flow = (bits >> 32) as u32 % flows;
             let payload = if bits & 1 == 0 { 0 } else { 1448 };
             let mut r = Record {

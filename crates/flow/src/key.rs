@@ -18,6 +18,7 @@ use crate::{
     Has, Record,
     layout::{CField, c_struct},
 };
+use laneway_random::Random;
 
 /// Bytes of `struct lw_flow_key`.
 pub const FLOW_KEY_BYTES: usize = 48;
@@ -40,13 +41,9 @@ impl Secret {
     /// The words of a seed: five steps of SplitMix64, so that no word tells another.
     #[inline]
     pub(crate) const fn of(seed: u64) -> Secret {
-        let (mut words, mut state, mut i) = ([0; 5], seed, 0);
+        let (mut words, mut random, mut i) = ([0; 5], Random::seeded(seed), 0);
         while i < words.len() {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            words[i] = z ^ z >> 31;
+            words[i] = random.draw();
             i += 1;
         }
         Secret(words)

@@ -15,6 +15,7 @@
 
 use crate::files::{Files, OpenFile};
 use crate::options::Clock;
+use laneway_random::Random;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +91,7 @@ impl Disk {
     /// An empty disk.
     pub fn new(seed: u64) -> Disk {
         let state = State {
-            random: Random(seed),
+            random: Random::seeded(seed),
             files: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -377,7 +378,7 @@ impl Files for Disk {
     }
 
     fn random(&self) -> u64 {
-        self.state().random.next()
+        self.state().random.draw()
     }
 }
 
@@ -464,32 +465,6 @@ impl OpenFile for Opened {
             self.disk.pass_ns(ns);
         }
         Ok(())
-    }
-}
-
-/// Numbers that one seed decides (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next of them.
-    #[expect(clippy::should_implement_trait, reason = "it has no end")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// One below `end`, which is not 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// True half of the time.
-    pub fn is_heads(&mut self) -> bool {
-        self.next() & 1 == 1
     }
 }
 

@@ -5,8 +5,8 @@
 //! acknowledged to a pipe; what it wrote there before it died is read to the end.
 
 use laneway_core::Bell;
-use laneway_journal::faults::Random;
 use laneway_journal::{Journal, Options, Policy, Recovered, Restored, Sequence, SnapshotState};
+use laneway_random::Random;
 use std::env;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -55,9 +55,9 @@ impl Sum {
 
 /// The record of this number, on both sides.
 fn record(sequence: u64) -> Vec<u8> {
-    let mut random = Random(sequence);
+    let mut random = Random::seeded(sequence);
     let length = if random.below(50) == 0 { 100_000 } else { random.below(700) };
-    (0..length).map(|_| random.next() as u8).collect()
+    (0..length).map(|_| random.draw() as u8).collect()
 }
 
 fn open(folder: &Path, policy: Policy, bell: Option<Bell>) -> (Journal, Recovered, Sum) {
@@ -80,7 +80,7 @@ fn the_process_that_is_killed() {
     let policy: Policy = env::var(POLICY).expect("given with it").parse().expect("written by us");
     let bell = Bell::new().expect("a descriptor");
     let (mut journal, _, mut sum) = open(Path::new(&folder), policy, Some(bell.clone()));
-    let mut random = Random(sum.sum);
+    let mut random = Random::seeded(sum.sum);
     let mut acknowledged = journal.last();
     loop {
         for _ in 0..random.below(4) {
@@ -134,7 +134,7 @@ impl Drop for Folder {
 fn kill_at_random(policy: Policy) {
     let name = format!("laneway-journal-killed-{policy}-{}", std::process::id());
     let folder = Folder(env::temp_dir().join(name));
-    let mut random = Random(u64::from(std::process::id()));
+    let mut random = Random::seeded(u64::from(std::process::id()));
     let mut truth = vec![Sum::default()];
     let (mut snapshots, mut before) = (0, Sequence(0));
     let rounds = if env::var_os(ALL).is_some() { ROUNDS } else { ROUNDS_SHORT };

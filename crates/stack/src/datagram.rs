@@ -19,31 +19,31 @@
 //! What it does not do: it fragments nothing (what is longer than the path's MTU is counted as
 //! `tx_too_long`), and cuts trains into datagrams.
 
+mod groups;
+mod out;
+
 use crate::{
     HostEvents, StackConfig,
-    host::{Audience, Host, Sorted, Way},
+    host::{Audience, Host, Sorted},
     icmp::Refusal,
-    ip::{self, Packet},
+    ip::Packet,
     limit::RateLimit,
-    neighbour::{Account, Place},
-    outbox::{Books, Hop, Kept},
-    ports::{Heard, Port, Ports},
+    outbox::Books,
+    ports::Ports,
     reset::Segment,
-    turn::{Leaving, Origin, TurnState},
-    udp::{self, Headers},
+    turn::TurnState,
+    udp::{self},
 };
+use groups::{named, said};
 use laneway_core::{
     Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey,
-    PortId, PortPlan, Turn, Verdict, Wake,
+    DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey, PortId,
+    PortPlan, Turn, Verdict, Wake,
 };
 use laneway_kinds::{GroupHolder, LinkAddresses};
 use laneway_wire::{Ethernet, Mac, UDP_BYTES, Udp, protocol};
-use std::{
-    net::{IpAddr, SocketAddr},
-    ops::Range,
-    time::Duration,
-};
+use out::Out;
+use std::{net::SocketAddr, ops::Range, time::Duration};
 
 /// The longest payload that a UDP header can state over IPv4.
 const PAYLOAD_BYTES_MAX: usize = 65_507;
@@ -347,249 +347,6 @@ fn emptied<'a>(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'a>> {
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
-/// What an app sends with.
-struct Out<'a> {
-    host: &'a mut Host,
-    ports: &'a mut Ports,
-    turn: &'a mut TurnState,
-    /// The arrivals shown, and the key whose tokens say which of them.
-    run: &'a [Arrival],
-    key: &'a PayloadKey,
-    /// Where they came in.
-    interface: u8,
-    /// The arrival that the app is probably at.
-    cursor: usize,
-    /// The way found last, but for an answer: most apps send many datagrams through one port.
-    last: Option<(PortId, SocketAddr, Exit)>,
-    now_ns: u64,
-}
-
-/// A way out, found before anything is written.
-#[derive(Clone, Copy)]
-struct Exit {
-    source: SocketAddr,
-    hop_limit: u8,
-    traffic_class: u8,
-    way: Result<Hop, Place>,
-    payload_bytes_max: usize,
-}
-
-impl Exit {
-    fn headers(&self, destination: SocketAddr, payload_sum: u16) -> Headers {
-        let Exit { source, hop_limit, traffic_class, .. } = *self;
-        Headers { source, destination, hop_limit, traffic_class, payload_sum }
-    }
-}
-
-impl Out<'_> {
-    fn lose(&mut self, egress: PortId, reason: DropReason) {
-        // What names no port of ours is booked on the one that is being served, or on the first.
-        let served = self.run.first().map(|arrival| arrival.port);
-        let booked = match self.ports.get(egress) {
-            Some(_) => Some(egress),
-            None => served.or_else(|| self.ports.ids().first().copied()),
-        };
-        let counters = booked.and_then(|port| self.ports.of(port));
-        counters.unwrap_or(&mut self.host.counters).drop_one(reason);
-    }
-
-    /// The arrival that `destination` sent, if it is the one that the app is at, or the next.
-    fn answered(&mut self, destination: SocketAddr) -> Option<&Arrival> {
-        let ahead = self.run.get(self.cursor..)?.iter().take(2);
-        let step = ahead.into_iter().position(|arrival| arrival.source == destination)?;
-        self.cursor += step;
-        self.run.get(self.cursor)
-    }
-
-    /// Where the payload of `datagram` came from, if it is of the batch.
-    fn origin_of(&mut self, datagram: &Datagram<'_>) -> Option<Origin> {
-        let (i, offset) = self.key.find(datagram.payload)?;
-        self.cursor = i as usize;
-        let Arrival { frame, payload, sum, .. } = &self.run[self.cursor];
-        let at = payload.start + offset;
-        let is_whole = datagram.payload.len() == payload.len();
-        Some(Origin { frame: *frame, at, offset, is_whole, sum: sum.filter(|_| is_whole) })
-    }
-
-    /// Finds the way from port `egress` to `destination`, or the reason why there is none.
-    fn exit(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
-        let exit = self.way_out(egress, destination)?;
-        let interface = match exit.way {
-            Ok(hop) => hop.interface,
-            Err(place) => place.interface,
-        };
-        if self.host.outbox.is_gone(interface) {
-            return Err(DropReason::NoRoute);
-        }
-        Ok(exit)
-    }
-
-    fn way_out(&mut self, egress: PortId, destination: SocketAddr) -> Result<Exit, DropReason> {
-        let port = self.ports.get(egress).ok_or(DropReason::TxNoPort)?;
-        let bound = port.bound;
-        let (hop_limit, traffic_class) = (port.hop_limit, port.traffic_class);
-        let (only, planned_source) = (port.interface, port.source);
-        if bound.is_ipv4() != destination.is_ipv4() || destination.ip().is_unspecified() {
-            return Err(DropReason::NoRoute);
-        }
-        let interface = self.interface;
-        let reply = self.answered(destination).map(|a| (a.destination.ip(), a.from));
-        let reply = reply.filter(|_| only.is_none_or(|only| only == interface));
-        if let (Some((port, to, exit)), None) = (self.last, reply)
-            && (port, to) == (egress, destination)
-        {
-            return Ok(exit);
-        }
-        let (way, next_hop) = match reply {
-            // Back to where it came from, no lookup.
-            Some((_, mac)) => {
-                let place = Place { interface, address: destination.ip() };
-                (Ok(self.host.hop(interface, mac)), place)
-            }
-            None => {
-                let preferred = only.map(usize::from).or_else(|| {
-                    let host = &*self.host;
-                    host.interface_of(bound.ip()).or_else(|| host.interface_for(bound.is_ipv4()))
-                });
-                let out_by = (preferred.unwrap_or(0), only.is_some());
-                match self.host.way(destination.ip(), out_by, self.now_ns) {
-                    Way::Known(place, hop) => (Ok(hop), place),
-                    Way::Asked(place) => (Err(place), place),
-                    Way::None => return Err(DropReason::NoRoute),
-                }
-            }
-        };
-        let interface = usize::from(next_hop.interface);
-        let own = |host: &Host, address: IpAddr| host.is_own(address).then_some(address);
-        let source = own(self.host, bound.ip())
-            .or(planned_source)
-            .or_else(|| reply.and_then(|(asked, _)| own(self.host, asked)))
-            .or_else(|| self.host.source_for(interface, next_hop.address))
-            .ok_or(DropReason::NoRoute)?;
-        let mtu_bytes = self.host.mtu_to(destination.ip(), interface, self.now_ns);
-        let payload_bytes_max = mtu_bytes - ip::header_bytes(source) - UDP_BYTES;
-        let exit = Exit {
-            source: SocketAddr::new(source, bound.port()),
-            hop_limit: hop_limit.unwrap_or_else(|| self.host.hop_limit_to(destination.ip())),
-            traffic_class,
-            way,
-            payload_bytes_max: payload_bytes_max.min(PAYLOAD_BYTES_MAX),
-        };
-        if reply.is_none() {
-            self.last = Some((egress, destination, exit));
-        }
-        Ok(exit)
-    }
-
-    /// Posts a datagram whose payload is kept.
-    fn post(&mut self, egress: PortId, destination: SocketAddr, exit: &Exit, payload: Kept) {
-        let headers = exit.headers(destination, payload.sum);
-        let Host { outbox, neighbours, .. } = &mut *self.host;
-        match exit.way {
-            Ok(hop) if outbox.post_datagram(hop, headers, payload, egress) => {
-                self.turn.keeps_for(destination);
-            }
-            Ok(_) => self.lose(egress, DropReason::TxRefused),
-            Err(place) => {
-                let account = Account { port: egress, payload_bytes: payload.bytes() as u32 };
-                let packet = outbox.assemble(&headers, payload);
-                if let Some(lost) = neighbours.wait(place, packet, account) {
-                    self.lose(lost.port, DropReason::NoNeighbour);
-                }
-            }
-        }
-    }
-
-    /// Keeps one datagram that an app forwards; one that was received, once, however many it goes to.
-    fn keep(
-        &mut self,
-        egress: PortId,
-        bytes: &[u8],
-        origin: Option<Origin>,
-    ) -> Result<Kept, DropReason> {
-        let Out { host: Host { outbox, .. }, turn, .. } = self;
-        if let Some(Origin { frame, offset, .. }) = origin
-            && let Some(kept) = turn.kept(frame)
-        {
-            return Ok(outbox.part(kept, offset, bytes.len()));
-        }
-        let sum = origin.map_or_else(|| udp::sum_of(bytes), |origin| turn.sum(&origin, bytes));
-        let kept = outbox.keep_copy(bytes, sum)?;
-        if let Some(counters) = self.ports.of(egress) {
-            counters.copies += 1;
-        }
-        if let Some(Origin { frame, is_whole: true, .. }) = origin {
-            turn.keep(frame, kept);
-        }
-        Ok(kept)
-    }
-}
-
-impl DatagramOut for Out<'_> {
-    fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
-        let destination = ip::canonical(destination);
-        let origin = self.origin_of(datagram);
-        let (payload, segment_bytes) = (&datagram.payload[..], datagram.segment_bytes.max(1));
-        let count = payload.len().div_ceil(segment_bytes).max(1);
-        let exit = match self.exit(egress, destination) {
-            Ok(exit) => exit,
-            Err(reason) => return (0..count).for_each(|_| self.lose(egress, reason)),
-        };
-        for i in 0..count {
-            let at = i * segment_bytes;
-            let segment = &payload[at..payload.len().min(at + segment_bytes)];
-            if segment.len() > exit.payload_bytes_max {
-                self.lose(egress, DropReason::TxTooLong);
-                continue;
-            }
-            let origin = origin.map(|whole| match count {
-                1 => whole,
-                _ => Origin {
-                    at: whole.at + at,
-                    offset: whole.offset + at,
-                    is_whole: false,
-                    sum: None,
-                    ..whole
-                },
-            });
-            if let (Some(origin), Ok(hop)) = (origin, exit.way)
-                && let Some(way) = self.turn.way_for(&origin, count == 1, destination)
-            {
-                let headers = exit.headers(destination, self.turn.sum(&origin, segment));
-                let payload = origin.at..origin.at + segment.len();
-                self.turn.send(way, origin.frame, Leaving { hop, headers, payload, egress });
-                continue;
-            }
-            match self.keep(egress, segment, origin) {
-                Ok(kept) => self.post(egress, destination, &exit, kept),
-                Err(reason) => self.lose(egress, reason),
-            }
-        }
-    }
-
-    fn send(
-        &mut self,
-        egress: PortId,
-        destination: SocketAddr,
-        bytes_max: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) {
-        let destination = ip::canonical(destination);
-        let bytes_max = bytes_max.min(PAYLOAD_BYTES_MAX);
-        let kept = self.exit(egress, destination).and_then(|exit| {
-            let outbox = &mut self.host.outbox;
-            if outbox.is_full() {
-                return Err(DropReason::TxRefused);
-            }
-            Ok((exit, outbox.keep(bytes_max, exit.payload_bytes_max, write)?))
-        });
-        match kept {
-            Ok((exit, kept)) => self.post(egress, destination, &exit, kept),
-            Err(reason) => self.lose(egress, reason),
-        }
-    }
-}
-
 impl<L: FrameLane> Lane for DatagramStack<L> {
     /// That of the lane below.
     fn name(&self) -> &'static str {
@@ -770,96 +527,6 @@ impl<L: FrameLane> DatagramStack<L> {
         if self.host.outbox.has_lost_all() { Err(error) } else { Ok(()) }
     }
 
-    /// What a membership means that a port is to have.
-    fn heard(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
-        let heard = self.meant(port, membership)?;
-        if port.is_member(heard) {
-            return Err(LaneError::Refused {
-                lane: self.lane.name().to_owned(),
-                name: said(membership),
-                why: "the port is a member already".to_owned(),
-                hint: "leave it out".to_owned(),
-            });
-        }
-        Ok(heard)
-    }
-
-    /// What a membership of a port means here.
-    fn meant(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
-        let Membership { group, interface, source } = membership;
-        let (lane, name) = (self.lane.name().to_owned(), said(membership));
-        let refused = |why: &str, hint: &str| {
-            let (lane, name) = (lane.clone(), name.clone());
-            Err(LaneError::Refused { lane, name, why: why.to_owned(), hint: hint.to_owned() })
-        };
-        let v4 = port.bound.is_ipv4();
-        if !group.is_multicast() {
-            return refused("that is no group", "groups are 224.0.0.0/4 and ff00::/8");
-        }
-        if group.is_ipv4() != v4 || source.is_some_and(|source| source.is_ipv4() != v4) {
-            let hint = format!("the port is at {}; open one of the other family", port.bound);
-            return refused("it is of another family than the port", &hint);
-        }
-        if source.is_some_and(|source| source.is_multicast() || source.is_unspecified()) {
-            return refused("a sender is one host", "name its address, or none for all");
-        }
-        if !port.bound.ip().is_multicast() && !port.bound.ip().is_unspecified() {
-            let hint = "bind to the group, or to all addresses";
-            return refused("a port at the address of one host receives no group", hint);
-        }
-        let by_name = interface.as_ref().map(|name| {
-            self.host.interface_named(name).ok_or_else(|| LaneError::NotFound {
-                lane: lane.clone(),
-                what: "interface",
-                name: name.clone(),
-                hint: "a stack has the interfaces that its lane was opened with".to_owned(),
-            })
-        });
-        let found = || self.host.interface_for(v4).unwrap_or(0) as u8;
-        let interface = by_name.transpose()?.or(port.interface).unwrap_or_else(found);
-        Ok((interface, *group, *source))
-    }
-
-    /// One more hears a group.
-    fn enter(&mut self, heard: Heard, membership: &Membership) -> Result<(), LaneError> {
-        let (interface, group, source) = heard;
-        if self.host.members.len() >= self.groups_max {
-            return Err(LaneError::Refused {
-                lane: self.lane.name().to_owned(),
-                name: said(membership),
-                why: format!("{} groups are heard already", self.host.members.len()),
-                hint: "leave some, or use more workers".to_owned(),
-            });
-        }
-        if self.host.members.join(interface, group, source)
-            && let Some(holder) = &mut self.holder
-            && let Err(error) = holder.join(&named(&self.host, heard))
-        {
-            self.host.members.leave(interface, group, source);
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// One hears it no longer.
-    fn exit(&mut self, heard: Heard) -> Result<(), LaneError> {
-        let (interface, group, source) = heard;
-        if self.host.members.leave(interface, group, source)
-            && let Some(holder) = &mut self.holder
-        {
-            return holder.leave(&named(&self.host, heard));
-        }
-        Ok(())
-    }
-
-    /// Forgets all memberships of a port that is no more.
-    fn exit_all(&mut self, port: &Port) {
-        for heard in port.memberships() {
-            // What the kernel does not let go of goes with the holder; nobody here hears it.
-            let _ = self.exit(heard);
-        }
-    }
-
     fn no_port(&self, port: PortId) -> LaneError {
         LaneError::NotFound {
             lane: self.lane.name().to_owned(),
@@ -868,24 +535,6 @@ impl<L: FrameLane> DatagramStack<L> {
             hint: "it was closed, or never open".to_owned(),
         }
     }
-}
-
-/// What is heard, for those who know interfaces by name.
-fn named(host: &Host, (interface, group, source): Heard) -> Membership {
-    let interface = Some(host.interfaces[usize::from(interface)].name.clone());
-    Membership { group, interface, source }
-}
-
-/// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
-fn said(membership: &Membership) -> String {
-    let mut said = membership.group.to_string();
-    if let Some(source) = membership.source {
-        said += &format!(" from {source}");
-    }
-    if let Some(interface) = &membership.interface {
-        said += &format!(" on {interface}");
-    }
-    said
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:

@@ -18,6 +18,7 @@ use crate::{
     report::{ALL_HOSTS, Kind, Query, Record},
     siphash::Keyed,
 };
+use laneway_random::Random;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
@@ -75,7 +76,7 @@ pub(crate) struct Members {
     links: Vec<Link>,
     /// The soonest of all times.
     due_ns: u64,
-    random: u64,
+    random: Random,
     is_silent: bool,
 }
 
@@ -148,7 +149,7 @@ impl Members {
             groups: HashMap::with_hasher(Keyed(secret)),
             links: (0..interfaces * 2).map(|_| link()).collect(),
             due_ns: NEVER,
-            random: secret[0] ^ secret[1].rotate_left(32),
+            random: Random::seeded(secret[0] ^ secret[1].rotate_left(32)),
             is_silent: false,
         }
     }
@@ -281,7 +282,7 @@ impl Members {
 
     /// A router asks.
     pub(crate) fn ask(&mut self, interface: u8, v4: bool, query: Query, now_ns: u64) {
-        let due_ns = now_ns.saturating_add(self.random_below(query.within_ns));
+        let due_ns = now_ns.saturating_add(self.random.below(query.within_ns));
         let is_ours = query.group.is_none_or(|ip| self.has(interface, ip));
         let link = &mut self.links[usize::from(interface) * 2 + usize::from(!v4)];
         if query.is_old {
@@ -374,17 +375,8 @@ impl Members {
             !group.is_told()
         });
         let is_done = link.changed.is_empty();
-        let again_ns = now_ns.saturating_add(1 + self.random_below(TELL_AGAIN_NS));
+        let again_ns = now_ns.saturating_add(1 + self.random.below(TELL_AGAIN_NS));
         self.links[at].changed_due_ns = if is_done { NEVER } else { again_ns };
-    }
-
-    /// One of the numbers below `end`: as random as the secret (Steele and others 2014, SplitMix64).
-    fn random_below(&mut self, end: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * u128::from(end)) >> 64) as u64
     }
 }
 

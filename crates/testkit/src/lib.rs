@@ -21,6 +21,7 @@ mod frames;
 pub mod hearing;
 mod patience;
 mod refusal;
+mod seed;
 pub mod service;
 mod skip;
 pub mod soak;
@@ -34,6 +35,8 @@ pub use frames::{
 };
 /// The loop that runs an app on a lane, for a lane's benchmarks.
 pub use laneway_engine as engine;
+pub use laneway_random::Random;
 pub use patience::Patience;
+pub use seed::seed;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

@@ -31,6 +31,7 @@ pub use stream_probe::{AMPLIFIED_BYTES, Door, Manner, Order, StreamProbe};
 use crate::{Impossible, Overload};
 use laneway_core::{Bell, Clock, DatagramLane, LaneError, PortId, PortPlan, StreamLane};
 use laneway_engine::Stop;
+use laneway_random::Random;
 use laneway_spec::LaneSpec;
 use std::{
     net::SocketAddr,
@@ -277,13 +278,11 @@ pub struct StreamProperties {
 /// Bytes that depend on `sequence` and position, so that no two payloads and no two places of one
 /// are mistaken for each other.
 pub fn payload(sequence: u64, bytes: usize) -> Vec<u8> {
-    let mut state = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x4c57_4c57;
+    let mut random = Random::seeded(sequence ^ 0x4c57_4c57);
     let mut payload = Vec::with_capacity(bytes + 8);
     payload.extend_from_slice(&sequence.to_be_bytes());
     while payload.len() < bytes {
-        // Knuth's MMIX generator; the high bits are the good ones.
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        payload.extend_from_slice(&(state >> 32).to_be_bytes());
+        payload.extend_from_slice(&random.draw().to_be_bytes());
     }
     payload.truncate(bytes);
     payload

@@ -2,11 +2,11 @@
 //! talks.
 
 use super::disk::Disk;
-use super::peer::Lent;
+use super::lent::Lent;
 use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
+use crate::addresses::SUT_MAC;
 use crate::apps::Eye;
-use crate::bench::SUT_MAC;
 use crate::fanout::Told;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, sentence_of};

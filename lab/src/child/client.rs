@@ -1,8 +1,8 @@
 //! The generator of a race where a client asks over connections: opens them, asks in every segment what its plan says,
 //! and sees to them in between.
 
-use super::generator::go_first;
 use super::pipe;
+use super::priority::go_first;
 use crate::client::{Client, ClientPlan, Conversation, SameBytes, Values};
 use crate::plan::{Order, Ready, Reply};
 use crate::timetable::{Times, Timetable};

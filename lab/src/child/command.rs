@@ -18,11 +18,12 @@ mod program;
 mod sockets;
 
 use super::forwarders::{call, is_attached};
-use super::peer::Lent;
+use super::lent::Lent;
 use super::{memory, pipe};
 use crate::command::{CommandLine, Site, Task, find};
-use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
+use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::result::Memory;
+use crate::segment::SegmentSeen;
 use laneway_core::{CapsReport, Counters};
 use laneway_engine::pin_to_cpu;
 use laneway_kinds::AppFacts;

@@ -1,25 +1,21 @@
 //! The generator: sends the segments that it is told to, on the way that it is told to.
 
+use super::priority::go_first;
 use super::{ChildEnd, both_ends, client, pipe};
 use crate::generate::{LiveGenerator, Replay};
 use crate::place::Place;
-use crate::plan::{GeneratorSetup, Order, Ready, Reply, SegmentPlan, WayIn};
+use crate::plan::{GeneratorSetup, Order, Ready, Reply, WayIn};
 use crate::result::GeneratorReport;
+use crate::segment::SegmentPlan;
 use crate::traffic::Replayable;
 use laneway_core::{App, Burst, CapsReport, Clock, Counters, FrameApp, PortId, Turn};
-use laneway_engine::{Control, MonotonicClock, pin_to_cpu};
+use laneway_engine::{Control, MonotonicClock};
 use laneway_registry::LaneTable;
-use rustix::process::setpriority_process;
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
 /// A live run waits for its first frame by spinning in the kernel; it is entered this long before.
 const LEAD_NS: u64 = 5_000_000;
-/// The highest there is without a real-time policy, which would starve the CPU's softirqs.
-pub(crate) const PRIORITY: i32 = -20;
-/// The priority of the session (sched(7)).
-const AUTOGROUP: &str = "/proc/self/autogroup";
 
 /// Is a generator until told to stop.
 ///
@@ -71,15 +67,6 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
             both_ends::serve::<L>(place(lane, &ports, setup.cpu), setup, &traffic)
         }
     }
-}
-
-/// Stays on `cpu`, above everything else there, so that programs which are no part of the race seldom make it late: in
-/// its session, and its session among others. Where it may not, it says so by its lateness.
-pub(super) fn go_first(cpu: usize) -> Result<(), String> {
-    pin_to_cpu(cpu).map_err(|e| e.to_string())?;
-    let _ = setpriority_process(None, PRIORITY);
-    let _ = fs::write(AUTOGROUP, PRIORITY.to_string());
-    Ok(())
 }
 
 /// Says that it is there, and has every segment sent until told to stop.

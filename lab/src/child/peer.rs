@@ -5,17 +5,18 @@
 //! [`Ready`](crate::plan::Ready), so that its time is booked as the arm's. What the program does not
 //! tell (latency, which frames it got) stays empty.
 
-use super::forwarders::{Bridge, XdpBench, call};
+use super::forwarders::{Bridge, XdpBench};
+use super::lent::Lent;
 use super::redis::{Knobs, RedisServer};
 use super::smcroute::Smcroute;
 use super::{ChildEnd, command, memory, pipe};
-use crate::bench::DESTINATION;
-use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, SegmentSeen, Shape};
+use crate::addresses::DESTINATION;
+use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
+use crate::segment::SegmentSeen;
 use crate::testpmd::Testpmd;
 use laneway_core::{CapsReport, Counters};
 use laneway_kinds::{AppFacts, Peer};
 use laneway_netns::Mac;
-use std::net::Ipv4Addr;
 
 /// Is the peer's keeper until told to stop.
 pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
@@ -162,26 +163,5 @@ fn keep(caps: CapsReport, processes: Vec<u32>) {
             Order::Segment(_) | Order::Ask(_) => {}
             Order::Report => pipe::reply(&Reply::Report(Box::default())),
         }
-    }
-}
-
-/// An address on an interface, taken off again when this is dropped.
-pub(super) struct Lent<'a> {
-    interface: &'a str,
-    address: Ipv4Addr,
-}
-
-impl<'a> Lent<'a> {
-    pub(super) fn new(interface: &'a str, address: Ipv4Addr) -> Result<Lent<'a>, String> {
-        call("ip", &["address", "add", &format!("{address}/32"), "dev", interface])?;
-        Ok(Lent { interface, address })
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        // The namespace that it lies in goes at the end of the race, whatever comes of this.
-        let address = format!("{}/32", self.address);
-        let _ = call("ip", &["address", "del", &address, "dev", self.interface]);
     }
 }

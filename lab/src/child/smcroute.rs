@@ -142,7 +142,7 @@ fn configuration(plan: &FanoutPlan, interfaces: &[String]) -> Result<String, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::GENERATOR;
+    use crate::addresses::GENERATOR;
     use crate::fanout::Fanout;
 
     #[test]

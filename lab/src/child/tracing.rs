@@ -5,7 +5,8 @@
 //! the branch in the engine's loop that asks for a recorder goes the way it always goes), unless its scenario asks what
 //! tracing costs: then everything is recorded, and the file goes with the arm.
 
-use crate::plan::{SegmentPlan, TraceEnd, TracePlan};
+use crate::plan::{TraceEnd, TracePlan};
+use crate::segment::SegmentPlan;
 use laneway_engine::TICK_NS;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceError, TraceSlot};
 use std::ops::RangeInclusive;

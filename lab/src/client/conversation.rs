@@ -3,6 +3,7 @@
 //! Another protocol is another [`Conversation`]; it does no input and no output, so it is tested without any.
 
 use super::ClientPlan;
+use super::draws::{Draws, POOL_BYTES};
 use super::keys::Shelf;
 use std::fmt;
 use std::rc::Rc;
@@ -72,9 +73,6 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Bytes that contents are cut from, beyond the longest request; a power of two.
-const POOL_BYTES: usize = 1 << 16;
-
 /// What all connections of a client have in common.
 #[derive(Debug)]
 pub(crate) struct Terms {
@@ -90,7 +88,7 @@ impl Terms {
     /// Of the client of `plan`.
     pub(crate) fn new(plan: &ClientPlan) -> Terms {
         let [least, most] = plan.request_bytes;
-        let mut draws = Draws(plan.seed);
+        let mut draws = Draws::seeded(plan.seed);
         let words = (POOL_BYTES + most as usize).div_ceil(8);
         let pool = (0..words).flat_map(|_| draws.next().to_le_bytes()).collect();
         let shelf = plan.store.map(Shelf::new);
@@ -100,8 +98,9 @@ impl Terms {
     /// Where the draws of connection `number` begin, opened for the `turn`th time.
     pub(super) fn draws(&self, number: u32, turn: u32) -> Draws {
         // Two draws apart, so that no connection repeats the bytes of its neighbour.
-        let mut of = Draws(self.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
-        Draws(of.next())
+        let mut of =
+            Draws::seeded(self.seed ^ (u64::from(turn) << 32 | u64::from(number)).rotate_left(17));
+        Draws::seeded(of.next())
     }
 
     /// Requests of so many bytes.
@@ -122,33 +121,5 @@ impl Terms {
     /// What was set so far; there is one where values are asked for.
     pub(super) fn shelf(&self) -> &Shelf {
         self.shelf.as_ref().expect("a plan whose protocol has values has a store")
-    }
-}
-
-/// Random numbers (splitmix64: Steele, Lea and Flood, 2014).
-#[derive(Clone, Debug)]
-pub(super) struct Draws(pub(super) u64);
-
-impl Draws {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// The place and the length of the next piece of the pool, between these two lengths.
-    pub(super) fn piece(&mut self, [least, most]: [u32; 2]) -> (usize, usize) {
-        let draw = self.next();
-        // The high half is scaled to the range (Lemire, 2019): what is uneven by that is below 2^-16.
-        let span = u64::from(most - least) + 1;
-        let length = u64::from(least) + (((draw >> 32) * span) >> 32);
-        (draw as usize % POOL_BYTES, length as usize)
-    }
-
-    /// A number from 0 to below 1.
-    pub(super) fn share(&mut self) -> f64 {
-        // As many bits as a double's mantissa has.
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -1,8 +1,9 @@
 //! A client by hand: one stretch of asking, outside of a race.
 
 use super::{Asked, Asking, Client, ClientPlan, Conversation, SameBytes, Values};
-use crate::plan::SegmentPlan;
-use crate::result::{Connections, GeneratorReport, Ledger, Rtt};
+use crate::result::{Connections, GeneratorReport, Ledger};
+use crate::round_trips::Rtt;
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;

@@ -4,7 +4,7 @@
 //! so whatever a store gives back is known to have been set for that key, or not, without keeping any of it; see
 //! [`Values`](super::Values).
 
-use super::conversation::Draws;
+use super::draws::Draws;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     fn drawn(store: Store, n: u32) -> Vec<u32> {
-        let (shelf, mut draws) = (Shelf::new(store), Draws(7));
+        let (shelf, mut draws) = (Shelf::new(store), Draws::seeded(7));
         let mut counts = vec![0; store.keys as usize];
         (0..n).for_each(|_| counts[shelf.draw(&mut draws).0 as usize] += 1);
         counts
@@ -258,12 +258,12 @@ mod tests {
     fn as_many_requests_get_a_value_as_their_share_says() {
         for (get_share, sets) in [(0.0, 1_000), (1.0, 0)] {
             let shelf = Shelf::new(Store { keys: 9, get_share, zipf: None });
-            let mut draws = Draws(1);
+            let mut draws = Draws::seeded(1);
             let n = (0..1_000).filter(|_| shelf.draw(&mut draws).1).count();
             assert_eq!(n, sets);
         }
         let shelf = Shelf::new(Store { keys: 9, get_share: 0.8, zipf: None });
-        let mut draws = Draws(1);
+        let mut draws = Draws::seeded(1);
         let n = (0..10_000).filter(|_| shelf.draw(&mut draws).1).count();
         assert!((1_800..2_200).contains(&n), "{n}");
     }

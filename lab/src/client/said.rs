@@ -1,7 +1,7 @@
 //! What a client has to say of a segment: where every request went, and how long the answers took.
 
 use super::Reopened;
-use crate::generate::Late;
+use crate::late::Late;
 use crate::replies::Replied;
 use crate::result::{Connections, GeneratorReport, Ledger};
 use crate::round_trips::LATE_NS;

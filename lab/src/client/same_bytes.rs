@@ -1,6 +1,7 @@
 //! Random bytes that come back as they went (RFC 862).
 
-use super::conversation::{Conversation, Draws, Terms, Wrong};
+use super::conversation::{Conversation, Terms, Wrong};
+use super::draws::Draws;
 use std::rc::Rc;
 
 /// Random bytes, which come back as they went.

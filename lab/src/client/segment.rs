@@ -4,7 +4,7 @@ use super::connection::{Link, Moved};
 use super::conversation::Conversation;
 use super::said::{Asked, Fate, Tally};
 use super::{Client, Wrong};
-use crate::plan::SegmentPlan;
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;

@@ -4,7 +4,7 @@ mod store;
 
 use super::*;
 use crate::client::segment::Asking;
-use crate::plan::SegmentPlan;
+use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;

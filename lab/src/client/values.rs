@@ -8,7 +8,8 @@
 //! has had, its mix is that of the key and the number, and every byte behind them is what they make it. Which of the
 //! values it is says nothing: a SET of another connection may come before it. A SET is answered rightly by `OK`.
 
-use super::conversation::{Conversation, Draws, Terms, Wrong};
+use super::conversation::{Conversation, Terms, Wrong};
+use super::draws::Draws;
 use super::keys::{Kind, STAMP_BYTES, key_name, write_key};
 use super::resp::{Replies, Reply, Resp, told};
 use std::collections::VecDeque;
@@ -176,8 +177,8 @@ struct Content {
 impl Content {
     fn of(terms: &Terms, key: u32, number: u64) -> Content {
         // Each of the three is mixed in by a draw, so that none takes another's place.
-        let mut draws = Draws(terms.seed() ^ u64::from(key));
-        let mut draws = Draws(draws.next() ^ number);
+        let mut draws = Draws::seeded(terms.seed() ^ u64::from(key));
+        let mut draws = Draws::seeded(draws.next() ^ number);
         let mix = draws.next();
         let (at, bytes) = draws.piece(terms.request_bytes());
         Content { number, mix, at, bytes }

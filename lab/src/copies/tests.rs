@@ -21,7 +21,7 @@ const FAR_ENDS: [FarEnd; 2] = [FarEnd::Trains, FarEnd::Frames];
 
 fn plan(far_end: FarEnd, payload_bytes: u16) -> FanoutPlan {
     let fanout = Fanout { groups: 3, outputs: 5, cables: 2, limit_mbit: None, far_end };
-    let source = crate::bench::GENERATOR;
+    let source = crate::addresses::GENERATOR;
     FanoutPlan { fanout, payload_bytes, run: 4, source }
 }
 

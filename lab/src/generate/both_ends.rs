@@ -14,9 +14,9 @@
 use super::Replay;
 use super::replay::fill_frame;
 use crate::arrivals::Arrived;
-use crate::plan::SegmentPlan;
 use crate::result::GeneratorReport;
 use crate::round_trips::RoundTrips;
+use crate::segment::SegmentPlan;
 use crate::tally::{Tell, Ticks};
 use crate::traffic::{Payload, Replayable, numbered, split_number};
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, PortId, Turn};

@@ -1,10 +1,10 @@
 //! The kernel as generator: `bpf/generate.bpf.c` run in live-frames mode. About 10 million frames
 //! per second and core here, and no socket buffer before the wire.
 
-use super::late::{BINS, Late};
+use crate::late::{BINS, Late};
 use crate::{
-    plan::SegmentPlan,
     result::GeneratorReport,
+    segment::SegmentPlan,
     timetable::Timetable,
     traffic::{FRAME_BYTES_MAX, Replayable, Template},
     words::{bytes_of, words_of},

@@ -1,9 +1,9 @@
 //! That a receiver merges what the generator sends, and that nothing is lost or doubled by it.
 
 use super::LiveGenerator;
-use crate::bench::{GENERATOR, SUT, SUT_MAC};
+use crate::addresses::{GENERATOR, SUT, SUT_MAC};
 use crate::fanout::{Fanout, FanoutPlan};
-use crate::plan::SegmentPlan;
+use crate::segment::SegmentPlan;
 use crate::timetable::Times;
 use crate::traffic::{Payload, Payloads, Replayable, TrafficPlan, numbered, split_number};
 use laneway_core::{

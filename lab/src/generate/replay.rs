@@ -1,7 +1,7 @@
 //! A capture as an app: it fills the bursts that a lane lends it, on schedule.
 
-use super::Late;
-use crate::{plan::SegmentPlan, result::GeneratorReport, traffic::Replayable};
+use crate::late::Late;
+use crate::{result::GeneratorReport, segment::SegmentPlan, traffic::Replayable};
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, FrameMut, PortId, Turn, Verdict};
 
 /// Sends one segment and wants to stop.

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Meter, Owner};
-use crate::race::RaceError;
+use crate::error::RaceError;
 use laneway_core::Clock;
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use std::net::UdpSocket;

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::generate::LiveGenerator;
-use crate::plan::SegmentPlan;
+use crate::segment::SegmentPlan;
 use crate::traffic::{Replayable, Template};
 use io_uring::IoUring;
 use laneway_core::Clock;

@@ -522,8 +522,6 @@ pub(super) fn faults(
     }
     faults.extend(wrong_answers(segments, &place));
     faults.extend(disagreements(trials, loads));
-    faults.extend(super::pings::faults(trials));
-    faults.extend(super::capacities::faults(trials));
     faults
 }
 

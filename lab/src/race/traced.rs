@@ -13,12 +13,13 @@ use crate::bench::Bench;
 use crate::plan::{TraceEnd, TracePlan};
 use crate::result::Summary;
 use crate::scenario::{Extent, Scenario};
+use crate::tables::Tables;
 use crate::traffic::Sending;
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::{
-    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_in_kernel,
-    untold_of_peer,
+    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_of_peer,
 };
+use laneway_kinds::Shape;
 use laneway_page::number::{count, duration, plain};
 use laneway_tracer::{EXTENSION, RING_RECORDS};
 use std::fs;
@@ -289,6 +290,17 @@ fn empty(folder: &Path) -> io::Result<()> {
         }
     }
     fs::remove_dir(folder)
+}
+
+/// Why an arm of `app` whose work is done in the kernel on `lane` has no trace; `None` for every other.
+fn untold_in_kernel(tables: &dyn Tables, app: &str, lane: &str) -> Option<String> {
+    let is_kernel = tables.lane(lane).is_ok_and(|(facts, _)| facts.carries.has(Shape::Kernel));
+    is_kernel.then(|| {
+        format!(
+            "app {app} runs in the kernel on this lane, as an XDP program in the receive stack; its worker only \
+             reads what the program leaves for it, so a trace of the worker would explain none of the frames"
+        )
+    })
 }
 
 #[cfg(test)]

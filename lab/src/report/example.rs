@@ -4,10 +4,12 @@
 use crate::result::{
     Arm, CapacityRow, ClaimOutcome, ClaimStatus, Cpu, Finding, GeneratorReport, GoalOutcome,
     GoalStatus, Headroom, Ledger, Machine, Memory, Outcome, PingRow, PingSection, Placement,
-    RaceResult, Rtt, SCHEMA, Segment, Summary, Traffic,
+    RaceResult, SCHEMA, Segment, Summary, Traffic,
 };
+use crate::round_trips::Rtt;
 use crate::why::{Advice, Detection, Explanation, Shares, Stage, TracedArm, TracingCost};
 use laneway_core::{Cap, CapSet, CapsReport};
+use laneway_random::Random;
 use laneway_stats::pairs::{Comparison, Pair};
 use laneway_stats::{Direction, Latency, LatencySummary, Look, Rule, quantile};
 use std::collections::BTreeMap;
@@ -29,25 +31,6 @@ struct Model {
     drop_place: &'static str,
     napi_share: f64,
     memory: Memory,
-}
-
-/// xorshift64*: the example must be the same everywhere and forever.
-struct Random(u64);
-
-impl Random {
-    /// Uniform in [0, 1).
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// About normal, with standard deviation `sd`.
-    fn around(&mut self, sd: f64) -> f64 {
-        let sum: f64 = (0..12).map(|_| self.unit()).sum();
-        (sum - 6.0) * sd
-    }
 }
 
 fn models() -> Vec<Model> {
@@ -120,7 +103,7 @@ fn segment(
 ) -> (Segment, Latency, Latency) {
     let (arm, load, round, order) = place;
     let offered = offered_pps * WINDOW_NS / 1_000_000_000;
-    let capacity = model.capacity_pps * (1.0 + random.around(0.012));
+    let capacity = model.capacity_pps * (1.0 + 0.012 * random.normal());
     let mut ledger = Ledger { offered, ..Ledger::default() };
     ledger.delivered = (offered as f64).min(capacity) as u64;
     let lost = offered - ledger.delivered;
@@ -131,7 +114,7 @@ fn segment(
     ledger.balance();
 
     let crowding = (offered_pps as f64 / model.capacity_pps).min(1.0);
-    let cpu_ns = model.cpu_ns * (1.0 + 0.25 * (1.0 - crowding) + random.around(0.008));
+    let cpu_ns = model.cpu_ns * (1.0 + 0.25 * (1.0 - crowding) + 0.008 * random.normal());
     let delivered = ledger.delivered as f64;
     let busy = cpu_ns * delivered;
     let mut contexts_ns = BTreeMap::new();
@@ -152,9 +135,9 @@ fn segment(
     for _ in 0..(offered_pps / 20).min(12_000) {
         let tail = if random.unit() < 0.03 { 6.0 } else { 1.0 };
         let queue = 1.0 / (1.02 - crowding);
-        let wire = model.wire_ns * queue * tail * random.around(0.25).exp();
+        let wire = model.wire_ns * queue * tail * 0.25 * random.normal().exp();
         wire_to_app.record(wire as u64 + 1_500);
-        app_only.record((model.app_ns * tail * random.around(0.12).exp()) as u64 + 20);
+        app_only.record((model.app_ns * tail * 0.12 * random.normal().exp()) as u64 + 20);
     }
     let segment = Segment {
         arm,
@@ -180,12 +163,12 @@ fn segment(
             spun_ns: None,
             ns_per_record: (delivered > 0.0).then(|| busy / delivered),
             generator_side_ns: WINDOW_NS,
-            unattributed_ns: (9e6 * (1.0 + random.around(0.05))) as u64,
+            unattributed_ns: (9e6 * (1.0 + 0.05 * random.normal())) as u64,
             foreign_ns: 1_000_000,
             foreigners: vec![("cron".to_owned(), 1_000_000)],
             contexts_ns,
             metering_ns: None,
-            closure: 0.998 + random.around(0.001),
+            closure: 0.998 + 0.001 * random.normal(),
             method: "scheduler, softirq and interrupt tracepoints; the meter costs about 110 ns \
                      per switch, inside these figures"
                 .to_owned(),
@@ -382,7 +365,7 @@ fn caps_of(model: &Model) -> CapsReport {
 }
 
 fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
-    let mut random = Random(0x1a7e_3a4b);
+    let mut random = Random::seeded(0x1a7e_3a4b);
     let arms = models
         .iter()
         .enumerate()

@@ -4,7 +4,8 @@
 
 use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
 use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
-use crate::result::{CapacityRow, CapacitySection, PingRow, PingSection, RaceResult, Rtt};
+use crate::result::{CapacityRow, CapacitySection, PingRow, PingSection, RaceResult};
+use crate::round_trips::Rtt;
 use laneway_page::number::{count, figure, percent};
 
 /// What a row of these tables was measured with.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tables::TablesOf;
+use laneway_kinds::{Counted, Protocol};
 use laneway_kinds::{LaneFacts, RaceFacts, Wiring};
 use laneway_registry::{Apps, Lanes};
 

@@ -4,10 +4,11 @@
 //! do: it changes nothing.
 
 use crate::{
-    config::NAME,
+    config::{Config, NAME},
     sys::{self, Channels},
 };
-use laneway_core::LaneError;
+use laneway_core::{LaneError, PortMask};
+use laneway_linux::refuse_default_route;
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -91,6 +92,48 @@ fn no_queue(name: &str, queue: u32, channels: Channels) -> LaneError {
         why: format!("it has {} receive queues, so no queue {queue}", channels.rx),
         hint,
     }
+}
+
+/// Checks that a lane may have ports on these, without asking about any.
+pub(crate) fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
+    let refused = |name: &str, why: &str, hint: &str| LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why: why.to_owned(),
+        hint: hint.to_owned(),
+    };
+    if interfaces.is_empty() {
+        return Err(refused("", "no interface was given", "name at least one"));
+    }
+    if let Some(name) = interfaces.get(PortMask::PORTS_MAX) {
+        let why = format!("a lane has at most {} ports", PortMask::PORTS_MAX);
+        return Err(refused(name, &why, "use several workers"));
+    }
+    match (1..interfaces.len()).find(|&i| interfaces[..i].contains(&interfaces[i])) {
+        Some(i) => Err(refused(interfaces[i], "it was given twice", "name each interface once")),
+        None => Ok(()),
+    }
+}
+
+/// Finds an interface that this lane may be opened on.
+pub(crate) fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError> {
+    let interface = Interface::find(name)?;
+    let refused = |why: String, hint: &str| LaneError::Refused {
+        lane: NAME.to_owned(),
+        name: name.to_owned(),
+        why,
+        hint: hint.to_owned(),
+    };
+    if !force {
+        let hint = "use another interface, or insist with --force";
+        refuse_default_route(NAME, name, "its traffic would go to the app", hint)?;
+    }
+    interface.check_queue(config.queue)?;
+    if !interface.is_up() {
+        let hint = format!("try `ip link set dev {name} up`");
+        return Err(refused("it is down".to_owned(), &hint));
+    }
+    Ok(interface)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use crate::{
     config::{self, BusyPoll, Config, NAME, QUEUES_MAX},
-    interface::Interface,
+    interface::{Interface, check_names, find},
     plane::{Census, Plane, PortLimits},
     program::{Program, Registration},
     socket::Socket,
@@ -19,9 +19,9 @@ use crate::{
 use laneway_bpf::XdpMode;
 use laneway_core::{
     Bell, Burst, Cap, CapSet, CapsReport, ClockDomain, Counters, DropReason, FrameLane, Lane,
-    LaneError, PortId, PortMask, Wake,
+    LaneError, PortId, Wake,
 };
-use laneway_linux::{Stall, monotonic_ns, refuse_default_route};
+use laneway_linux::{Stall, monotonic_ns};
 use laneway_spec::LaneSpec;
 use std::{
     io,
@@ -569,47 +569,6 @@ fn interrupted(polled: io::Result<usize>) -> Result<bool, LaneError> {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
         Err(e) => Err(LaneError::os(NAME, "wait for frames", e, "try idle=spin")),
     }
-}
-
-pub(crate) fn check_names(interfaces: &[&str]) -> Result<(), LaneError> {
-    let refused = |name: &str, why: &str, hint: &str| LaneError::Refused {
-        lane: NAME.to_owned(),
-        name: name.to_owned(),
-        why: why.to_owned(),
-        hint: hint.to_owned(),
-    };
-    if interfaces.is_empty() {
-        return Err(refused("", "no interface was given", "name at least one"));
-    }
-    if let Some(name) = interfaces.get(PortMask::PORTS_MAX) {
-        let why = format!("a lane has at most {} ports", PortMask::PORTS_MAX);
-        return Err(refused(name, &why, "use several workers"));
-    }
-    match (1..interfaces.len()).find(|&i| interfaces[..i].contains(&interfaces[i])) {
-        Some(i) => Err(refused(interfaces[i], "it was given twice", "name each interface once")),
-        None => Ok(()),
-    }
-}
-
-/// Finds an interface that this lane may be opened on.
-pub(crate) fn find(name: &str, config: &Config, force: bool) -> Result<Interface, LaneError> {
-    let interface = Interface::find(name)?;
-    let refused = |why: String, hint: &str| LaneError::Refused {
-        lane: NAME.to_owned(),
-        name: name.to_owned(),
-        why,
-        hint: hint.to_owned(),
-    };
-    if !force {
-        let hint = "use another interface, or insist with --force";
-        refuse_default_route(NAME, name, "its traffic would go to the app", hint)?;
-    }
-    interface.check_queue(config.queue)?;
-    if !interface.is_up() {
-        let hint = format!("try `ip link set dev {name} up`");
-        return Err(refused("it is down".to_owned(), &hint));
-    }
-    Ok(interface)
 }
 
 /// Maps the memory for `ports` ports.

@@ -12,7 +12,7 @@
 
 use crate::{
     config::{self, Config},
-    lane::{check_names, find},
+    interface::{check_names, find},
     program::Program,
 };
 use laneway_bpf::XdpMode;

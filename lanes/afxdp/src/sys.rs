@@ -5,10 +5,12 @@
 //! call: a wrapper turns a raw call into a safe function, nothing more. What must always hold: a
 //! wrapper passes only pointers to memory that it owns or borrows for the call.
 
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::process::{Resource, getrlimit};
 use std::{
     io, mem,
     num::NonZeroUsize,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr::{self, NonNull},
     time::Duration,
 };
@@ -145,10 +147,9 @@ fn check(result: i32) -> io::Result<i32> {
 
 /// A new socket of `family` and `kind`, closed on exec.
 pub(crate) fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain integers.
-    let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let family = AddressFamily::from_raw(family as u16);
+    let kind = SocketType::from_raw(kind as u32);
+    Ok(net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sets a socket option.
@@ -206,20 +207,17 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, to: &SockaddrXdp) -> io::Result<()> {
 /// Tells the kernel to look at the transmit ring. Never blocks.
 #[inline]
 pub(crate) fn wake_transmit(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = libc::MSG_DONTWAIT;
-    // SAFETY: no buffer and no address: the ring is the message.
-    let sent = unsafe { libc::sendto(fd.as_raw_fd(), ptr::null(), 0, flags, ptr::null(), 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // No bytes and no address: the ring is the message.
+    net::send(fd, &[], SendFlags::DONTWAIT)?;
+    Ok(())
 }
 
 /// Tells the kernel to look at the fill ring, or to poll the device. Never blocks.
 #[inline]
 pub(crate) fn wake_receive(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let (none, flags) = (ptr::null_mut(), libc::MSG_DONTWAIT);
-    // SAFETY: no buffer and no address.
-    let got =
-        unsafe { libc::recvfrom(fd.as_raw_fd(), none, 0, flags, ptr::null_mut(), ptr::null_mut()) };
-    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    // No room and no address: the ring takes what there is.
+    net::recv(fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT)?;
+    Ok(())
 }
 
 /// Waits for events; returns how many descriptors have some.
@@ -235,9 +233,7 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Duration) -> io::Result<us
 
 /// Bytes per page.
 pub(crate) fn page_bytes() -> usize {
-    // SAFETY: a plain question.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).expect("pages have a size")
+    rustix::param::page_size()
 }
 
 /// Bytes per huge page of the default size, as the kernel states it; 2 MiB if it does not.
@@ -262,10 +258,7 @@ pub(crate) fn available_memory_bytes() -> Option<u64> {
 
 /// The limit on locked memory in bytes; `None` when there is none.
 pub(crate) fn memlock_limit_bytes() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is ours.
-    let failed = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0;
-    (!failed && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    getrlimit(Resource::Memlock).current
 }
 
 /// Memory mapped for this value; unmapped when it is dropped.

@@ -1,13 +1,14 @@
 //! The system calls of this lane, one wrapper each.
 //!
-//! A wrapper turns a raw call into a safe function with an `io::Result` and does nothing else. What
-//! must always hold: it passes only pointers to memory that it owns or borrows for the call. Calls
+//! A wrapper turns a call into a safe function with an `io::Result` and does nothing else; `rustix` makes those that it
+//! knows. What must always hold: it passes only pointers to memory that it owns or borrows for the call. Calls
 //! that take pointers to frames are in `inbox`, `outbox` and `memory`, next to the proof.
 
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     ptr,
     time::Duration,
 };
@@ -32,19 +33,14 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
 
 /// A packet socket without a protocol: it receives nothing until it is bound.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?)
 }
 
 /// A socket of datagrams without an address.
 pub(crate) fn datagram_socket(family: c_int) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let family = AddressFamily::from_raw(family as u16);
+    Ok(net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Binds to one interface and lets frames of every protocol in.
@@ -107,8 +103,7 @@ pub(crate) fn option<T: OptionValue>(
 
 /// The error that the kernel left on the socket, which this takes away; nothing if there is none.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
-    let code = option(fd, libc::SOL_SOCKET, libc::SO_ERROR, 0)?;
-    Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
+    Ok(net::sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
 /// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal came (then 0).

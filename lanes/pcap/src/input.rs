@@ -5,7 +5,7 @@
 //! on from pass to pass: each further one starts [`LOOP_GAP_NS`] after the latest record so far and keeps its own
 //! distances, so that a flow table sees more traffic, not the past.
 
-use crate::lane::NAME;
+use crate::NAME;
 use laneway_capture::{Chunk, ReadError, Reader, Record};
 use laneway_core::LaneError;
 use std::io;

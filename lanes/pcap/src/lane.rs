@@ -16,6 +16,7 @@
 //!
 //! It does not pace: frames come as fast as they are asked for. Reading a pipe blocks in `receive`.
 
+use crate::NAME;
 use crate::input::Input;
 use crate::knobs::PcapKnobs;
 use crate::output::{Entry, Output};
@@ -26,9 +27,6 @@ use laneway_core::{
 };
 use laneway_spec::LaneSpec;
 use std::{path::Path, time::Duration};
-
-/// The lane's name in specs, results and messages.
-pub(crate) const NAME: &str = "pcap";
 
 /// Records that one receive looks at, so that a capture full of what is no frame cannot keep the worker.
 pub const LOOKS_MAX: usize = 4096;

@@ -9,6 +9,9 @@ mod knobs;
 mod lane;
 mod output;
 
+/// The lane's name in specs, results and messages.
+pub(crate) const NAME: &str = "pcap";
+
 pub use input::LOOP_GAP_NS;
 pub use kind::PcapKind;
 pub use lane::{LOOKS_MAX, PcapLane};

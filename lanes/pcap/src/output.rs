@@ -4,7 +4,7 @@
 //! kernel's, so a reader of the partial file sees whole records only. A frame that does not fit is counted; a file that
 //! cannot be written any further ends the lane, and nothing of it is left.
 
-use crate::lane::NAME;
+use crate::NAME;
 use laneway_capture::format::FRAME_BYTES_MAX;
 use laneway_capture::{Layout, LinkType, PartialFile, Record, WriteError, Writer};
 use laneway_core::{Frame, LaneError, PortId};

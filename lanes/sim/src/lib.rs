@@ -21,7 +21,6 @@ mod kind;
 mod knobs;
 mod lane;
 mod link;
-mod random;
 mod world;
 
 pub use kind::SimKind;

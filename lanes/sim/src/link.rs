@@ -3,7 +3,7 @@
 //! Pure: frames and the time go in, frames come out. Every frame draws the same four numbers
 //! with any knobs, so that changing the jitter does not change which frames are lost.
 
-use crate::random::Random;
+use laneway_random::Random;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Bytes of an Ethernet header, which the MTU does not include.
@@ -106,7 +106,7 @@ impl Wire {
         let lost = self.random.chance(link.loss);
         let twice = self.random.chance(link.duplicate);
         let late = self.random.chance(link.reorder);
-        let jitter_ns = self.random.up_to(link.jitter_ns);
+        let jitter_ns = self.random.below(link.jitter_ns.saturating_add(1));
         self.counters.offered += 1;
         if bytes.len() > link.frame_bytes_max() {
             self.counters.too_long += 1;
@@ -190,7 +190,7 @@ mod tests {
     };
 
     fn wire(link: Link) -> Wire {
-        Wire::new(link, Random::new(7, 0))
+        Wire::new(link, Random::stream(7, 0))
     }
 
     /// The first byte and the arrival of everything that ever arrives.

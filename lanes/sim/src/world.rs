@@ -4,11 +4,9 @@
 //! memory of the script is the caller's to bound; what arrived at a far end is bounded by
 //! [`FAR_FRAMES_MAX`], after which frames stay on the wire until its queue is full.
 
-use crate::{
-    link::{Entry, Flight, Link, LinkCounters, Wire},
-    random::Random,
-};
+use crate::link::{Entry, Flight, Link, LinkCounters, Wire};
 use laneway_core::{Clock, ClockDomain, PortId};
+use laneway_random::Random;
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
@@ -107,7 +105,7 @@ impl End {
 
 impl SimWorld {
     pub(crate) fn new(ports: usize, seed: u64, link: Link) -> SimWorld {
-        let wire = |stream: usize| Wire::new(link, Random::new(seed, stream as u64));
+        let wire = |stream: usize| Wire::new(link, Random::stream(seed, stream as u64));
         let ends = (0..ports).map(|port| End {
             to_lane: wire(2 * port),
             from_lane: wire(2 * port + 1),

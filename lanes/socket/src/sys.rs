@@ -1,15 +1,24 @@
 //! The system calls of this lane, one wrapper each.
 //!
-//! A wrapper turns a raw call into a function with an `io::Result` and does nothing else. What must
-//! always hold: a safe wrapper passes only pointers to memory that it owns or borrows for the call.
-//! The two that take message headers are unsafe, because a header points to more memory.
+//! A wrapper turns a call into a function with an `io::Result` and does nothing else. `rustix` makes those that it
+//! knows; by hand are options as bytes, and calls that take message headers, which are unsafe, because a header points
+//! to more memory. What must always hold: a safe wrapper passes only pointers to memory that it owns or borrows for the
+//! call.
 
 use laneway_linux::SocketOptions;
+pub(crate) use rustix::event::epoll::Event;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, Protocol, RecvAncillaryBuffer, RecvFlags, SendFlags, Shutdown,
+    SocketFlags, SocketType,
+};
 use std::{
     ffi::c_int,
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    num::NonZeroU32,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
     time::Duration,
 };
@@ -39,6 +48,13 @@ fn check_bytes(result: isize) -> io::Result<usize> {
     #[cfg(test)]
     calls::count();
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A call that `rustix` made.
+fn made<T>(result: rustix::io::Result<T>) -> io::Result<T> {
+    #[cfg(test)]
+    calls::count();
+    Ok(result?)
 }
 
 /// How many system calls this thread has made, for tests of what a round costs.
@@ -142,51 +158,32 @@ impl From<SocketAddr> for Name {
 
 /// A socket that never blocks and is not inherited.
 pub(crate) fn socket(family: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
-    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(family, kind, protocol) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let family = AddressFamily::from_raw(family as u16);
+    let kind = SocketType::from_raw(kind as u32);
+    let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
+    made(net::socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, protocol))
 }
 
 /// `bind`.
 pub(crate) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
-    let name = Name::from(address);
-    // SAFETY: the name lives across the call and has so many bytes.
-    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name.raw).cast(), name.bytes) }).map(drop)
+    made(net::bind(fd, &address))
 }
 
 /// `listen`.
 pub(crate) fn listen(fd: BorrowedFd<'_>, backlog: usize) -> io::Result<()> {
-    let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
-    // SAFETY: no pointers.
-    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
+    made(net::listen(fd, c_int::try_from(backlog).unwrap_or(c_int::MAX)))
 }
 
 /// `accept4`: a connection that never blocks, and its peer.
 pub(crate) fn accept(fd: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
-    let mut name = Name::EMPTY;
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the kernel writes at most `bytes`, the size of `raw`; both live across the call.
-    let accepted = unsafe {
-        libc::accept4(fd.as_raw_fd(), (&raw mut name.raw).cast(), &raw mut name.bytes, flags)
-    };
-    let accepted = check(accepted)?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(accepted) };
-    let peer = name.address().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
-    Ok((socket, peer))
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, peer) = made(net::acceptfrom_with(fd, flags))?;
+    Ok((socket, SocketAddr::try_from(peer.ok_or(Errno::AFNOSUPPORT)?)?))
 }
 
 /// `getsockname`.
 pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    let mut name = Name::EMPTY;
-    // SAFETY: the kernel writes at most `bytes`, the size of `raw`; both live across the call.
-    let result = unsafe {
-        libc::getsockname(fd.as_raw_fd(), (&raw mut name.raw).cast(), &raw mut name.bytes)
-    };
-    check(result)?;
-    name.address().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    Ok(SocketAddr::try_from(made(net::getsockname(fd))?)?)
 }
 
 /// The options of a socket, for what applies a plan.
@@ -308,12 +305,10 @@ pub(crate) unsafe fn send_many(
 pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
     /// Further ones are told of again.
     const ERRORS_MAX: usize = 64;
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     for _ in 0..ERRORS_MAX {
-        let mut header = EMPTY_HEADER;
-        // SAFETY: the header points nowhere, so that the kernel writes nothing but its lengths and flags.
-        let taken = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) };
-        if check_bytes(taken).is_err() {
+        let mut none = RecvAncillaryBuffer::default();
+        if made(net::recvmsg(fd, &mut [], &mut none, flags)).is_err() {
             return;
         }
     }
@@ -321,16 +316,12 @@ pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
 
 /// `recv` into `room`; 0 at the end of a stream.
 pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
-    let (at, bytes) = (room.as_mut_ptr().cast(), room.len());
-    // SAFETY: the room lives across the call and has so many bytes.
-    check_bytes(unsafe { libc::recv(fd.as_raw_fd(), at, bytes, 0) })
+    made(net::recv(fd, room, RecvFlags::empty())).map(|(bytes, _)| bytes)
 }
 
 /// `send` of a piece of a stream; how many bytes were taken.
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    let (at, count) = (bytes.as_ptr().cast(), bytes.len());
-    // SAFETY: the bytes live across the call, which only reads them.
-    check_bytes(unsafe { libc::send(fd.as_raw_fd(), at, count, libc::MSG_NOSIGNAL) })
+    made(net::send(fd, bytes, SendFlags::NOSIGNAL))
 }
 
 /// A message header that points nowhere.
@@ -341,14 +332,12 @@ pub(crate) const EMPTY_HEADER: libc::msghdr = {
 
 /// `shutdown` of the sending direction.
 pub(crate) fn finish_sending(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)
+    made(net::shutdown(fd, Shutdown::Write))
 }
 
 /// Has the socket reset its connection when it is closed, and drop what it has not sent.
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // `struct linger`: on, for no time.
-    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, [1u32, 0])
+    made(net::sockopt::set_socket_linger(fd, Some(Duration::ZERO)))
 }
 
 /// Bytes that the peer of a TCP connection has acknowledged; 0 where the kernel does not say.
@@ -358,12 +347,13 @@ pub(crate) fn acked_bytes(fd: BorrowedFd<'_>) -> u64 {
     option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0u64; AT + 1]).map_or(0, |info| info[AT])
 }
 
+/// Room for an event.
+pub(crate) const NO_EVENT: Event =
+    Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+
 /// `epoll_create1`.
 pub(crate) fn epoll() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    made(epoll::create(epoll::CreateFlags::CLOEXEC))
 }
 
 /// Watches `fd` for `events`, telling them with `token`. It is watched until it is closed.
@@ -373,52 +363,25 @@ pub(crate) fn epoll_add(
     events: c_int,
     token: u64,
 ) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: events as u32, u64: token };
-    let (epoll, fd) = (epoll.as_raw_fd(), fd.as_raw_fd());
-    // SAFETY: the event lives across the call.
-    check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
+    let events = epoll::EventFlags::from_bits_retain(events as u32);
+    made(epoll::add(epoll, fd, epoll::EventData::new_u64(token), events))
 }
 
 /// Watches `fd` no longer. To be called where another process has the socket too, whose events would go on.
 pub(crate) fn epoll_remove(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
-    let (epoll, fd) = (epoll.as_raw_fd(), fd.as_raw_fd());
-    let no_event = ptr::null_mut::<libc::epoll_event>();
-    // SAFETY: the kernel reads no event for this.
-    check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, no_event) }).map(drop)
+    made(epoll::delete(epoll, fd))
 }
 
 /// `epoll_pwait2`: how many events were written. A signal is no event.
 pub(crate) fn epoll_wait(
     epoll: BorrowedFd<'_>,
-    events: &mut [libc::epoll_event],
+    events: &mut [Event],
     timeout: Duration,
 ) -> io::Result<usize> {
-    let timeout = timespec(timeout);
-    let (at, count) = (events.as_mut_ptr(), events.len());
-    let no_mask = ptr::null::<libc::sigset_t>();
-    // SAFETY: the kernel writes at most `count` events, which is how many there are, and reads the
-    // timeout; no signal mask.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            epoll.as_raw_fd(),
-            at,
-            count,
-            &raw const timeout,
-            no_mask,
-            0usize,
-        )
-    };
-    match check(result as c_int) {
+    let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    match made(epoll::wait(epoll, events, Some(&timeout))) {
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-        other => other.map(|count| count as usize),
-    }
-}
-
-fn timespec(duration: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
+        other => other,
     }
 }
 

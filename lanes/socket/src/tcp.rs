@@ -58,7 +58,7 @@ pub struct TcpLane {
     epoll: OwnedFd,
     listeners: Vec<Listener>,
     table: Table,
-    events: Vec<libc::epoll_event>,
+    events: Vec<sys::Event>,
     /// Events that a wait was told and no turn has seen.
     told: usize,
     serving: Vec<usize>,
@@ -255,7 +255,7 @@ impl TcpLane {
                 ready: Vec::new(),
                 dirty: Vec::new(),
             },
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX],
+            events: vec![sys::NO_EVENT; EVENTS_MAX],
             told: 0,
             serving: Vec::new(),
             flushing: Vec::new(),
@@ -288,7 +288,8 @@ impl TcpLane {
                 .map_err(|e| LaneError::os(NAME, "ask for events", e, "see `dmesg`"))?;
         }
         for i in 0..mem::take(&mut self.told) {
-            let libc::epoll_event { events, u64: token } = self.events[i];
+            let sys::Event { flags, data } = self.events[i];
+            let (events, token) = (flags.bits(), data.u64());
             if token >= LISTENERS_FROM {
                 self.listeners[(token - LISTENERS_FROM) as usize].pending = true;
                 continue;

@@ -48,7 +48,7 @@ pub struct UdpLane {
     common: Counters,
     /// Has every port's socket, and the bell.
     epoll: OwnedFd,
-    events: Vec<libc::epoll_event>,
+    events: Vec<sys::Event>,
     /// Of them, those that a wait was told and no round has seen.
     told: usize,
     /// Ports that hear what became of earlier datagrams.
@@ -89,7 +89,7 @@ impl UdpLane {
             past: Counters::default(),
             common: Counters::default(),
             epoll,
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX],
+            events: vec![sys::NO_EVENT; EVENTS_MAX],
             told: 0,
             hearing: 0,
             retry_at_ns: 0,
@@ -441,7 +441,8 @@ impl DatagramLane for UdpLane {
             let told = mem::take(&mut self.told);
             self.common.polls_empty += u64::from(told == 0);
             for i in 0..told {
-                let libc::epoll_event { events, u64: token } = self.events[i];
+                let sys::Event { flags, data } = self.events[i];
+                let (events, token) = (flags.bits(), data.u64());
                 let id = PortId(token as u32);
                 if events & libc::EPOLLERR as u32 != 0
                     && let Some(port) = self.ports.get(id).filter(|port| port.hears_errors)

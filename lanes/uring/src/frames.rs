@@ -20,6 +20,8 @@
 //! It takes no frame away from the kernel's own stack, so `pass` equals `drop`, and switches no
 //! interface to promiscuous mode.
 
+mod exits;
+
 use crate::{
     arrival::{Fields, Message, Notes},
     buffers::{Buffers, Layout, offered},
@@ -34,10 +36,10 @@ use crate::{
     token::{self, Kind},
     udp::check_ports,
 };
-use io_uring::{opcode, types};
+use exits::{Exits, GatherMessage, Send};
 use laneway_core::{
     Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
-    HEAD_BYTES_MAX, HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
+    HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
 };
 use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
 use laneway_spec::LaneSpec;
@@ -79,58 +81,6 @@ pub struct UringFrames {
     ports: Vec<Port>,
     exits: Exits,
     ear: Ear,
-}
-
-/// The ways out of all ports. Apart from the ports, because a frame of one leaves by another.
-struct Exits {
-    ring: Ring,
-    /// Longest frame of each port.
-    frame_bytes_max: Vec<usize>,
-    counters: Vec<Counters>,
-    /// Frames whose buffers came back while their port was borrowed: (port, buffer).
-    sent: Vec<(usize, u32)>,
-    /// The error of each port that a send found to be gone.
-    gone: Vec<Option<i32>>,
-    /// The message header that receives are armed with.
-    template: Rc<Memory>,
-    /// What each send is about, by its number.
-    sends: Box<[Send]>,
-    /// What those of two vectors name, by the number of the send.
-    messages: Rc<Memory>,
-    free_sends: Vec<u32>,
-    /// Sends of lent frames that a full queue refused, in order. No frame is lent while there are any,
-    /// nor more than there are free sends.
-    again: VecDeque<u32>,
-    /// The last send to end was refused by a full queue: the first of `again` is offered alone.
-    is_full: bool,
-    stall: Stall,
-    /// Sends asked for so far.
-    asked: u64,
-}
-
-/// What a send of two vectors names. Zero is a value of it.
-#[repr(C, align(64))]
-struct GatherMessage {
-    header: libc::msghdr,
-    pieces: [libc::iovec; 2],
-    head: [u8; HEAD_BYTES_MAX],
-}
-
-/// A frame on its way out.
-#[derive(Clone, Copy, Debug, Default)]
-struct Send {
-    ingress: usize,
-    egress: usize,
-    frame: u32,
-    /// Where the frame, or the part of it that is sent, lies in the memory of its ingress.
-    start: usize,
-    bytes: usize,
-    /// Bytes of the head in front of the part; none for a whole frame.
-    head_bytes: usize,
-    /// It was lent, so it is kept when the queue is full.
-    is_lent: bool,
-    /// Sends asked for before it.
-    sequence: u64,
 }
 
 /// One interface.
@@ -427,77 +377,6 @@ impl UringFrames {
             exits.free_sends.push(number);
             exits.counters[send.egress].drop_one(DropReason::TxRefused);
         }
-    }
-}
-
-impl Exits {
-    /// Asks the ring for send `number`; false when it has no room.
-    ///
-    /// # Safety
-    /// Nobody writes the frame, or the part of it that is sent, in `memory` of its ingress, until the send has ended.
-    unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
-        let Send { egress, start, bytes, head_bytes, .. } = self.sends[number as usize];
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // A part without bytes may lie at the very end of the memory.
-        let start = memory.at(if bytes == 0 { 0 } else { start });
-        let file = types::Fixed(egress as u32);
-        let request = if head_bytes == 0 {
-            opcode::Send::new(file, start, bytes as u32).flags(flags).build()
-        } else {
-            let message = self.message(number);
-            // SAFETY: inside the mapping, which is written here only while the send is not under way.
-            let message = unsafe { &mut *message };
-            message.pieces = [
-                libc::iovec { iov_base: message.head.as_mut_ptr().cast(), iov_len: head_bytes },
-                libc::iovec { iov_base: start.cast(), iov_len: bytes },
-            ];
-            message.header.msg_iov = message.pieces.as_mut_ptr();
-            message.header.msg_iovlen = message.pieces.len() as _;
-            let header = &raw const message.header;
-            opcode::SendMsg::new(file, header).flags(flags as u32).build()
-        };
-        // SAFETY: frame and message lie in memory that the ring keeps; that nobody writes the frame is the
-        // caller's promise, and the message is written again when its send has ended.
-        unsafe { self.ring.push(request, token::token(Kind::Send, 0, number)) }
-    }
-
-    /// What send `number` names, if it is one of two vectors.
-    fn message(&self, number: u32) -> *mut GatherMessage {
-        self.messages.at_typed(number as usize * size_of::<GatherMessage>())
-    }
-
-    /// A send has ended, or is to be tried again.
-    fn ended(&mut self, number: u32, completion: Completion) {
-        let Some(&send) = self.sends.get(number as usize) else { return };
-        let counters = &mut self.counters[send.egress];
-        match completion.outcome() {
-            Err(error) if send.is_lent && is_full(&error) => {
-                let Exits { sends, again, .. } = self;
-                let before = |&other: &u32| sends[other as usize].sequence < send.sequence;
-                again.insert(again.partition_point(before), number);
-                self.is_full = true;
-                return;
-            }
-            Ok(_) => {
-                self.is_full = false;
-                self.stall.ended();
-                counters.tx_frames += 1;
-                counters.tx_bytes += (send.head_bytes + send.bytes) as u64;
-            }
-            Err(error) => {
-                let is_long = error.raw_os_error() == Some(libc::EMSGSIZE);
-                counters.drop_one(if is_long {
-                    DropReason::TxTooLong
-                } else {
-                    DropReason::TxRefused
-                });
-                if is_gone(&error) {
-                    self.gone[send.egress] = error.raw_os_error();
-                }
-            }
-        }
-        self.free_sends.push(number);
-        self.sent.push((send.ingress, send.frame));
     }
 }
 

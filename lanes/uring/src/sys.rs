@@ -1,18 +1,24 @@
 //! The system calls of this lane, one wrapper each.
 //!
-//! A wrapper turns a raw call into a safe function with an `io::Result` and does nothing else. What
-//! must always hold: it passes only pointers to memory that it owns or borrows for the call. What
+//! A wrapper turns a call into a safe function with an `io::Result` and does nothing else. `rustix` makes those that it
+//! knows. What must always hold: it passes only pointers to memory that it owns or borrows for the call. What
 //! outlives a call goes through `ring`, next to the proof.
 
-use crate::{address, config::NAME};
+use crate::config::NAME;
 use laneway_core::LaneError;
 use laneway_linux::SocketOptions;
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvFlags, SendFlags, Shutdown, SocketFlags,
+    SocketType,
+};
 use std::{
     ffi::c_int,
     io,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     ptr,
+    time::Duration,
 };
 
 /// A plain value that socket options carry: the kernel may read and write its bytes.
@@ -23,8 +29,6 @@ pub(crate) unsafe trait OptionValue: Copy {}
 
 // SAFETY: an integer.
 unsafe impl OptionValue for c_int {}
-// SAFETY: two integers in repr(C).
-unsafe impl OptionValue for libc::linger {}
 // SAFETY: two u32 in repr(C).
 unsafe impl OptionValue for libc::tpacket_stats {}
 // SAFETY: integers.
@@ -48,11 +52,9 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
 /// A socket. A blocking one, because the ring would end a request on a non-blocking one, where it
 /// should wait, with EAGAIN; calls of this lane that must not block say so themselves.
 pub(crate) fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
-    let kind = kind | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers.
-    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: the kernel just gave it to us and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let family = AddressFamily::from_raw(family as u16);
+    let kind = SocketType::from_raw(kind as u32);
+    Ok(net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// A descriptor that a completion brought.
@@ -82,41 +84,31 @@ pub(crate) fn bind_interface(fd: BorrowedFd<'_>, interface_index: c_int) -> io::
 
 /// Binds to an internet address.
 pub(crate) fn bind_address(fd: BorrowedFd<'_>, at: SocketAddr) -> io::Result<()> {
-    let mut raw = [0; address::BYTES];
-    let bytes = address::write(&mut raw, at) as libc::socklen_t;
-    // SAFETY: the address lives across the call and `bytes` is no more than its size.
-    check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr().cast(), bytes) }).map(drop)
+    Ok(net::bind(fd, &at)?)
 }
 
 /// `listen`.
 pub(crate) fn listen(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no pointers.
-    check(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) }).map(drop)
+    Ok(net::listen(fd, BACKLOG)?)
 }
 
 /// `shutdown`: no more is sent. A connection that is gone already cannot be shut down, which is as
 /// well.
 pub(crate) fn shutdown_writing(fd: BorrowedFd<'_>) {
-    // SAFETY: no pointers.
-    unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) };
+    let _ = net::shutdown(fd, Shutdown::Write);
 }
 
 /// Makes closing a connection throw away what it has queued (`SO_LINGER` of 0). A connection that is
 /// gone already has nothing queued.
 pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger);
+    let _ = net::sockopt::set_socket_linger(fd, Some(Duration::ZERO));
 }
 
 /// Resets a connection now, whatever the kernel still reads for it, and drops what it has queued. One that
 /// is gone already needs no reset.
 pub(crate) fn reset(fd: BorrowedFd<'_>) {
     reset_on_close(fd);
-    // SAFETY: integers; zero is a value of all of them, and AF_UNSPEC.
-    let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
-    let bytes = size_of_val(&nobody) as libc::socklen_t;
-    // SAFETY: the address lives across the call, which reads `bytes` of it.
-    unsafe { libc::connect(fd.as_raw_fd(), &raw const nobody, bytes) };
+    let _ = net::connect_unspec(fd);
 }
 
 /// Bytes that the peer of a TCP connection has acknowledged; 0 where the kernel does not say.
@@ -128,28 +120,12 @@ pub(crate) fn acked_bytes(fd: BorrowedFd<'_>) -> u64 {
 
 /// The address a socket is bound to.
 pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    asked_address(|at, bytes| {
-        // SAFETY: the kernel writes at most `*bytes`, the size of the array behind `at`.
-        unsafe { libc::getsockname(fd.as_raw_fd(), at, bytes) }
-    })
+    Ok(SocketAddr::try_from(net::getsockname(fd)?)?)
 }
 
 /// The address at the other end of a connection.
 pub(crate) fn peer_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    asked_address(|at, bytes| {
-        // SAFETY: the kernel writes at most `*bytes`, the size of the array behind `at`.
-        unsafe { libc::getpeername(fd.as_raw_fd(), at, bytes) }
-    })
-}
-
-fn asked_address(
-    ask: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> c_int,
-) -> io::Result<SocketAddr> {
-    let mut raw = [0u8; address::BYTES];
-    let mut bytes = raw.len() as libc::socklen_t;
-    check(ask(raw.as_mut_ptr().cast(), &raw mut bytes))?;
-    let filled = raw.get(..bytes as usize).unwrap_or(&raw);
-    address::read(filled).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    Ok(SocketAddr::try_from(net::getpeername(fd)?.ok_or(Errno::AFNOSUPPORT)?)?)
 }
 
 /// The options of a socket, for what applies a plan.
@@ -241,12 +217,10 @@ pub(crate) fn buffer(fd: BorrowedFd<'_>, plain: c_int) -> io::Result<usize> {
 pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
     /// Further ones are told of again.
     const ERRORS_MAX: usize = 64;
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     for _ in 0..ERRORS_MAX {
-        // SAFETY: integers and null pointers; zero is a value of all of them.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        // SAFETY: the header points nowhere, so that the kernel writes nothing but its lengths and flags.
-        if unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) } < 0 {
+        let mut none = RecvAncillaryBuffer::default();
+        if net::recvmsg(fd, &mut [], &mut none, flags).is_err() {
             return;
         }
     }
@@ -254,15 +228,8 @@ pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
 
 /// Sends one datagram at once, or not at all.
 pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
-    let mut raw = [0; address::BYTES];
-    let name_bytes = address::write(&mut raw, to) as libc::socklen_t;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    let name = raw.as_ptr().cast();
-    // SAFETY: bytes and address live across the call, which only reads them, with their sizes.
-    let sent = unsafe {
-        libc::sendto(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags, name, name_bytes)
-    };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    net::sendto(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &to)?;
+    Ok(())
 }
 
 /// `io_uring_enter` with an extended argument (a timeout), or without.

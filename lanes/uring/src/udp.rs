@@ -16,37 +16,41 @@
 //! says that the oldest goes instead, what is sent there waits in the port's own queue (`oldest.rs`), and no
 //! other port waits for it.
 
+mod lane;
+mod out;
+mod port;
+
 use crate::{
     address,
-    arrival::{Fields, Message, Notes},
+    arrival::Fields,
     buffers::{Buffers, Layout, offered},
     config::{NAME, UdpConfig},
     ear::Ear,
-    grant::{Grant, ring_failed, tell, tell_counts},
+    grant::{Grant, ring_failed, tell},
     memory::Memory,
-    oldest::{Oldest, Then},
+    oldest::Oldest,
     receiving::{Receiving, Step},
     ring::{Completion, Ring},
     socket, sys,
     sys::{Holder, failed},
     token::{self, Kind},
-    trains::{Flushed, Goal, Hold, Outcome, SLOT_BYTES, Trains, drop_reason, fall_back},
+    trains::{Flushed, Goal, SLOT_BYTES, Trains, drop_reason},
 };
 use laneway_core::{
-    Bell, CapSet, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, DropReason, Lane, LaneError, Membership, Payload, PayloadKey,
-    PortId, PortMask, PortPlan, Turn, Wake, WhenFull,
+    CapSet, CapsReport, Clock, Counters, Datagram, DatagramApp, DropReason, LaneError, Membership,
+    PayloadKey, PortId, PortMask, PortPlan, Turn, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
 use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns, open_files_max};
 use laneway_spec::LaneSpec;
+use out::{Out, Way};
+use port::{Closing, Port, template};
 use std::{
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     rc::Rc,
-    time::Duration,
 };
 
 /// What each receive asks for beside the payload: an address; destination and segment size.
@@ -113,42 +117,6 @@ struct Core {
     zero_copies_copied: u64,
     /// What ports have counted that were closed.
     past: Counters,
-}
-
-struct Port {
-    id: PortId,
-    socket: OwnedFd,
-    bound: SocketAddr,
-    caps: CapsReport,
-    counters: Counters,
-    groups: Groups<Holder>,
-    /// Errors of earlier datagrams come with receives and sends.
-    hears_errors: bool,
-    /// It has sent to a host. Nobody answers what was sent to a group with an error (RFC 1122, section 3.2.2).
-    has_sent_to_host: bool,
-    arrivals: VecDeque<Arrival>,
-    /// What waits to be sent, where the oldest of it goes first. Boxed: few ports have it.
-    oldest: Option<Box<Oldest>>,
-    /// It is listed among those that have arrivals, and among those that need looking after.
-    is_ready: bool,
-    is_restless: bool,
-    receiving: Receiving,
-    failures: u32,
-    /// Receives armed again because the kernel had run out of buffers.
-    rearms: u64,
-    /// Trains of segments up to this length; 0 when they are off.
-    segment_bytes_max: usize,
-    fallbacks: u64,
-    zero_copies: u64,
-    /// The socket's own count of drops, as last read, and its sum: the kernel's wraps.
-    drops_read: u32,
-    drops: u64,
-}
-
-/// What is left of a port that was closed.
-struct Closing {
-    id: PortId,
-    receiving: Receiving,
 }
 
 /// A filled buffer.
@@ -421,17 +389,6 @@ fn provide(ring: &mut Ring, config: &UdpConfig) -> Result<(Rc<Memory>, Buffers),
     Ok((memory, buffers))
 }
 
-/// The message header of every receive: only its two lengths matter.
-fn template() -> io::Result<Memory> {
-    let memory = Memory::map(size_of::<libc::msghdr>())?;
-    let header = memory.at_typed::<libc::msghdr>(0);
-    // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header.
-    let header = unsafe { &mut *header };
-    header.msg_namelen = FIELDS.name_bytes as libc::socklen_t;
-    header.msg_controllen = FIELDS.control_bytes as _;
-    Ok(memory)
-}
-
 fn write_facts(caps: &mut CapsReport, config: &UdpConfig, bound: SocketAddr) {
     caps.fact("address", bound);
     caps.fact("batch", config.sockets.batch);
@@ -440,179 +397,6 @@ fn write_facts(caps: &mut CapsReport, config: &UdpConfig, bound: SocketAddr) {
     caps.fact("send_slots", config.common.depth);
     if let Some(bytes) = config.sockets.zero_copy_bytes {
         caps.fact("send_zc_bytes_min", bytes);
-    }
-}
-
-impl Port {
-    /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
-    fn read<'a>(
-        &mut self,
-        bytes: &'a [u8],
-        (key, buffer): (&PayloadKey, u16),
-        (now_ns, wall_clock): (u64, &mut WallClock),
-    ) -> Option<Datagram<'a>> {
-        let message = Message::parse(bytes, FIELDS);
-        let source = message.and_then(|message| address::read(message.name));
-        let (Some(message), Some(source)) = (message, source) else {
-            self.counters.drop_one(DropReason::RxError);
-            return None;
-        };
-        let notes = Notes::parse(message.control);
-        let payload = message.payload;
-        let segment = notes.segment_bytes.filter(|&bytes| bytes > 0 && bytes < payload.len());
-        let segment_bytes = segment.unwrap_or(payload.len());
-        if message.is_cut {
-            // What is left of a train cannot be counted: the kernel does not say how long it was.
-            self.counters
-                .drop_many(DropReason::RxTooLong, count(payload.len(), segment_bytes) as u64);
-            return None;
-        }
-        let ip = notes.destination.unwrap_or_else(|| self.bound.ip());
-        if !self.groups.let_through(ip, source.ip()) {
-            let datagrams = count(payload.len(), segment_bytes) as u64;
-            self.counters.drop_many(DropReason::NotForUs, datagrams);
-            return None;
-        }
-        Some(Datagram {
-            payload: key.mark(payload, buffer.into()),
-            segment_bytes,
-            source,
-            destination: SocketAddr::new(ip, self.bound.port()),
-            ingress: self.id,
-            ts_ns: notes.real_ns.map_or(now_ns, |real_ns| wall_clock.monotonic(real_ns)),
-        })
-    }
-
-    /// A receive of this port has completed; `buffer` is ours now.
-    fn received(
-        &mut self,
-        completion: Completion,
-        buffer: Option<u16>,
-        buffers: &mut Buffers,
-    ) -> io::Result<()> {
-        match (completion.outcome(), buffer) {
-            (Ok(bytes), Some(buffer)) => {
-                self.failures = 0;
-                let bytes = bytes.min(buffers.bytes_max());
-                self.arrivals.push_back(Arrival { buffer, bytes });
-            }
-            (Ok(_), None) => self.counters.drop_one(DropReason::RxError),
-            (Err(error), buffer) => {
-                if let Some(buffer) = buffer {
-                    buffers.give(buffer);
-                    buffers.publish();
-                }
-                match error.raw_os_error() {
-                    // Nothing is lost: the datagram waits in the socket.
-                    Some(libc::ENOBUFS) => {
-                        self.rearms += 1;
-                        buffers.ran_out();
-                    }
-                    // A look has taken everything; an armed one ends because it was told to.
-                    Some(libc::EAGAIN | libc::ECANCELED) => (),
-                    _ if self.hears_errors && is_late(&error) => {
-                        sys::drain_errors(self.socket.as_fd());
-                    }
-                    _ => {
-                        self.failures += 1;
-                        if self.failures > FAILURES_MAX {
-                            return Err(error);
-                        }
-                    }
-                }
-            }
-        }
-        if !completion.has_more() {
-            self.receiving.ended();
-        }
-        Ok(())
-    }
-
-    /// Has the receive of the port looked after: something moved.
-    fn stir(&mut self, restless: &mut Vec<PortId>) {
-        if !mem::replace(&mut self.is_restless, true) {
-            restless.push(self.id);
-        }
-    }
-
-    /// A message of this port was sent or not.
-    fn sent(&mut self, trains: &Trains, slot: u32, outcome: Outcome, completion: Completion) {
-        self.zero_copies += u64::from(completion.has_more());
-        let counters = &mut self.counters;
-        if self.hears_errors
-            && matches!(&outcome.result, Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE))
-        {
-            // The kernel queues it for who asks as well, and wakes receives until it is taken.
-            sys::drain_errors(self.socket.as_fd());
-        }
-        if let Some(oldest) = &mut self.oldest {
-            let is_late = |error: &io::Error| self.hears_errors && is_late(error);
-            match oldest.ended(&outcome, is_late, counters) {
-                Then::Nothing => (),
-                Then::DrainErrors => sys::drain_errors(self.socket.as_fd()),
-                Then::Shorten(bytes_max) => {
-                    self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
-                    self.fallbacks += 1;
-                }
-            }
-            return;
-        }
-        match outcome.result {
-            Err(error) if self.hears_errors && is_late(&error) => {
-                sys::drain_errors(self.socket.as_fd());
-                self.send_apart(trains, slot);
-            }
-            Ok(_) => {
-                counters.tx_frames += outcome.segments as u64;
-                counters.tx_bytes += outcome.bytes as u64;
-            }
-            Err(error) => match fall_back(&error, outcome.segment_bytes) {
-                Some(bytes_max) if outcome.segments > 1 => {
-                    self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
-                    self.fallbacks += 1;
-                    self.send_apart(trains, slot);
-                }
-                _ => counters.drop_many(drop_reason(&error), outcome.segments as u64),
-            },
-        }
-    }
-
-    /// Sends the datagrams of a slot once more, one by one.
-    fn send_apart(&mut self, trains: &Trains, slot: u32) {
-        let Port { socket, counters, hears_errors, .. } = self;
-        let socket = socket.as_fd();
-        let again = |error: &io::Error| {
-            let again = *hears_errors && is_late(error);
-            if again {
-                sys::drain_errors(socket);
-            }
-            again
-        };
-        trains.send_apart(slot, socket, again, |bytes, sent| match sent {
-            Ok(()) => {
-                counters.tx_frames += 1;
-                counters.tx_bytes += bytes as u64;
-            }
-            Err(error) => counters.drop_one(drop_reason(&error)),
-        });
-    }
-
-    /// What was counted so far; what waits will not leave if the run ends here.
-    fn counters(&self) -> Counters {
-        let mut counters = self.counters.clone();
-        if let Some(oldest) = &self.oldest {
-            oldest.count_unsent(&mut counters);
-        }
-        counters.set_drops(DropReason::RxQueueFull, self.drops);
-        counters
-    }
-
-    /// Reads the socket's own count of what it dropped.
-    fn read_drops(&mut self) {
-        if let Ok(read) = sys::drops(self.socket.as_fd()) {
-            self.drops += u64::from(read.wrapping_sub(self.drops_read));
-            self.drops_read = read;
-        }
     }
 }
 
@@ -926,334 +710,17 @@ impl Core {
     }
 }
 
-/// How a datagram leaves.
-enum Way {
-    /// In a slot, at once.
-    Ring(Goal),
-    /// Through the queue of its port.
-    Queue,
-}
-
-/// Where the app puts what it sends during one call.
-struct Out<'a> {
-    core: &'a mut Core,
-    /// The port whose batch the app sees.
-    ingress: Option<PortId>,
-}
-
-impl Out<'_> {
-    fn no_port(&mut self, datagrams: usize) {
-        let port = self.ingress.and_then(|port| self.core.ports.get_mut(port));
-        let counters = port.map_or(&mut self.core.common, |port| &mut port.counters);
-        counters.drop_many(DropReason::TxNoPort, datagrams as u64);
-    }
-
-    /// The counters of a port that is there.
-    fn counted(&mut self, egress: PortId) -> &mut Counters {
-        &mut self.core.ports.get_mut(egress).expect("it was found before").counters
-    }
-
-    /// The buffer that a payload of the batch lies in.
-    fn hold_of(&self, payload: Payload<'_>) -> Option<Hold> {
-        let (buffer, _) = self.core.key.find(payload)?;
-        Some(Hold { buffer: buffer as u16 })
-    }
-
-    /// Sends one piece (a datagram, or a train of `segment_bytes`) from where it lies.
-    fn refer(&mut self, goal: Goal, piece: &[u8], segment_bytes: usize, hold: Hold) -> bool {
-        self.core.make_room();
-        let start = piece.as_ptr().cast_mut();
-        // SAFETY: the bytes lie in buffer `hold` of the batch, memory that the ring keeps: only `read`
-        // has the key that their token was found by, and it marks a buffer's own bytes. The buffer is
-        // ours, so the kernel does not write it, and the hold taken below keeps it ours until the
-        // message has left. Messages are only read.
-        let taken =
-            unsafe { self.core.trains.refer(goal, (start, piece.len()), segment_bytes, hold) };
-        if taken {
-            self.core.holds[usize::from(hold.buffer)] += 1;
-        }
-        taken
-    }
-
-    /// Puts a copy of each datagram of a train into the queue of a port.
-    fn keep(
-        &mut self,
-        egress: PortId,
-        payload: &[u8],
-        segment_bytes: usize,
-        destination: SocketAddr,
-    ) {
-        if payload.is_empty() {
-            self.core.keep(egress, payload, destination);
-        }
-        for datagram in payload.chunks(segment_bytes) {
-            self.core.keep(egress, datagram, destination);
-        }
-        self.counted(egress).copies += 1;
-    }
-
-    /// Sends a copy of one datagram.
-    fn copy(&mut self, goal: Goal, datagram: &[u8]) -> bool {
-        self.core.make_room();
-        self.core.trains.write(goal, datagram.len(), |room| {
-            let bytes = datagram.len().min(room.len());
-            room[..bytes].copy_from_slice(&datagram[..bytes]);
-            bytes
-        })
-    }
-}
-
-impl DatagramOut for Out<'_> {
-    fn forward(&mut self, datagram: &Datagram<'_>, egress: PortId, destination: SocketAddr) {
-        let payload = datagram.payload;
-        let segment_bytes = datagram.segment_bytes.clamp(1, payload.len().max(1));
-        let goal = match self.core.way(egress, destination) {
-            Some(Way::Ring(goal)) => goal,
-            Some(Way::Queue) => return self.keep(egress, &payload, segment_bytes, destination),
-            None => return self.no_port(count(payload.len(), segment_bytes)),
-        };
-        let hold = if payload.is_empty() { None } else { self.hold_of(payload) };
-        let fits = segment_bytes <= goal.segment_bytes_max;
-        let mut refused = 0;
-        match hold {
-            Some(hold) => {
-                let piece_bytes =
-                    if fits { TRAIN_PIECE_SEGMENTS * segment_bytes } else { segment_bytes };
-                for piece in payload.chunks(piece_bytes) {
-                    let segment = segment_bytes.min(piece.len());
-                    if !self.refer(goal, piece, segment, hold) {
-                        refused += count(piece.len(), segment_bytes);
-                    }
-                }
-            }
-            None if payload.is_empty() => refused += usize::from(!self.copy(goal, &payload)),
-            // Bytes that the lane did not receive: copied, and counted as that.
-            None => {
-                for piece in payload.chunks(segment_bytes) {
-                    refused += usize::from(!self.copy(goal, piece));
-                }
-                self.counted(egress).copies += 1;
-            }
-        }
-        self.counted(egress).drop_many(DropReason::TxRefused, refused as u64);
-    }
-
-    fn send(
-        &mut self,
-        egress: PortId,
-        destination: SocketAddr,
-        bytes_max: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) {
-        let goal = match self.core.way(egress, destination) {
-            Some(Way::Ring(goal)) => goal,
-            Some(Way::Queue) => {
-                let mut scratch = mem::take(&mut self.core.scratch);
-                let room = &mut scratch[..bytes_max.min(SLOT_BYTES)];
-                let bytes = write(room).min(room.len());
-                self.core.keep(egress, &room[..bytes], destination);
-                self.core.scratch = scratch;
-                return;
-            }
-            None => return self.no_port(1),
-        };
-        if !self.core.make_room() || !self.core.trains.write(goal, bytes_max, write) {
-            self.counted(egress).drop_one(DropReason::TxRefused);
-        }
-    }
-}
-
-/// Datagrams of a forwarded train that go into one piece: the kernel's bound on a train. (A longer
-/// one can only be made by hand.)
-const TRAIN_PIECE_SEGMENTS: usize = 64;
-
-impl Lane for UringUdp {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn ports(&self) -> usize {
-        self.core.ports.len()
-    }
-
-    fn port(&self, at: usize) -> PortId {
-        self.core.ports.ports()[at]
-    }
-
-    fn past(&self) -> Counters {
-        let mut past = self.core.past.clone();
-        if self.core.ports.is_empty() {
-            past.merge(&self.core.common);
-        }
-        past
-    }
-
-    fn clock_domain(&self) -> ClockDomain {
-        ClockDomain::Monotonic
-    }
-
-    fn hear(&mut self, bell: &Bell) {
-        self.core.ear.hear(bell);
-    }
-
-    /// Counted on the first port, as one wait for all ports.
-    fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        let core = &mut self.core;
-        core.common.waits += 1;
-        core.arm();
-        core.ear.ask(&mut core.ring);
-        let is_waiting = !core.ready.is_empty();
-        let timeout = if is_waiting { Duration::ZERO } else { timeout };
-        let came = core.ring.wait(timeout).map_err(ring_failed)?;
-        Ok(if came || is_waiting { Wake::Ready } else { Wake::Timeout })
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.core.ring.event())
-    }
-
-    fn due_ns(&self) -> Option<u64> {
-        let retry_at_ns = if self.core.is_behind { 0 } else { self.core.retry_at_ns };
-        (!self.core.delayed.is_empty()).then_some(retry_at_ns)
-    }
-
-    fn caps(&self, port: PortId) -> &CapsReport {
-        &self.core.port(port).caps
-    }
-
-    fn counters(&mut self, id: PortId) -> Counters {
-        let Core { ring, ports, common, buffers, zero_copies_copied, .. } = &mut self.core;
-        let is_first = ports.ports().first() == Some(&id);
-        let Some(port) = ports.get_mut(id) else { return Counters::default() };
-        port.read_drops();
-        let mut counters = port.counters();
-        if is_first {
-            counters.merge(common);
-        }
-        tell_counts(ring, &mut port.caps, is_first.then_some(&mut counters));
-        port.caps.fact("rearms", port.rearms);
-        port.caps.fact("looks", port.receiving.looks);
-        port.caps.fact("buffers_in_use", buffers.in_use());
-        port.caps.fact("gso_fallbacks", port.fallbacks);
-        if port.caps.requested.has(laneway_core::Cap::SendZeroCopy) {
-            port.caps.fact("send_zc", port.zero_copies);
-            port.caps.fact("send_zc_copied", *zero_copies_copied);
-        }
-        counters
-    }
-}
-
-impl DatagramPorts for UringUdp {
-    fn open_port(&mut self, plan: &PortPlan) -> Result<PortId, LaneError> {
-        self.add(plan)
-    }
-
-    fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
-        self.core.close(port)
-    }
-
-    fn join(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
-        let Port { groups, socket, bound, caps, .. } = self.core.find(id)?;
-        join(groups, socket, *bound, membership, caps)
-    }
-
-    fn leave(&mut self, id: PortId, membership: &Membership) -> Result<(), LaneError> {
-        let Port { groups, socket, caps, .. } = self.core.find(id)?;
-        groups.leave(&sys::Options(socket.as_fd()), membership, caps)
-    }
-
-    fn share_port(&mut self, id: PortId) -> Result<Option<OwnedFd>, LaneError> {
-        let Port { socket, bound, .. } = self.core.find(id)?;
-        let doing = format!("share the socket at {bound}");
-        socket.try_clone().map(Some).map_err(failed(doing, "raise `ulimit -n`"))
-    }
-
-    fn adopt_port(&mut self, plan: &PortPlan, socket: OwnedFd) -> Result<PortId, LaneError> {
-        let UringUdp { core, config, .. } = self;
-        core.check_plan(plan)?;
-        let sockets = config.sockets.with_plan(plan);
-        let requested = config.requested(&sockets);
-        let mut caps = CapsReport { requested, ..CapsReport::default() };
-        let bound = socket::adopt(&socket, plan, &sockets, config.extras(), &mut caps)?;
-        let mut groups = Groups::new(NAME, plan);
-        let options = sys::Options(socket.as_fd());
-        groups.adopt(&options, &plan.memberships, || holder(bound), &mut caps)?;
-        let id = self.enter(plan, socket, bound, groups, caps)?;
-        self.hold_port(id, true)?;
-        Ok(id)
-    }
-
-    fn hold_port(&mut self, id: PortId, is_held: bool) -> Result<(), LaneError> {
-        self.core.find(id)?.receiving.hold(is_held);
-        let Core { ports, restless, .. } = &mut self.core;
-        if let Some(port) = ports.get_mut(id) {
-            port.stir(restless);
-        }
-        Ok(())
-    }
-
-    fn has_settled(&mut self) -> bool {
-        let Core { ports, ready, delayed, trains, .. } = &self.core;
-        let settled = |id: &PortId| ports.get(*id).is_none_or(|port| port.receiving.has_settled());
-        ready.is_empty()
-            && delayed.is_empty()
-            && !trains.are_under_way()
-            && ports.ports().iter().all(settled)
-    }
-
-    fn bound(&self, port: PortId) -> Option<SocketAddr> {
-        self.core.ports.get(port).map(|port| port.bound)
-    }
-}
-
-impl DatagramLane for UringUdp {
-    fn serve<A: DatagramApp>(
-        &mut self,
-        app: &mut A,
-        clock: &impl Clock,
-    ) -> Result<usize, LaneError> {
-        self.core.ring.submit().map_err(ring_failed)?;
-        self.core.reap().map_err(ring_failed)?;
-        self.core.tend().map_err(ring_failed)?;
-        let mut datagrams = 0;
-        self.core.common.polls_empty += u64::from(self.core.ready.is_empty());
-        mem::swap(&mut self.showing, &mut self.core.ready);
-        for i in 0..self.showing.len() {
-            let id = self.showing[i];
-            datagrams += self.show(id, app, clock);
-            // What a batch left, or came meanwhile.
-            if let Some(port) = self.core.ports.get_mut(id) {
-                port.is_ready = !port.arrivals.is_empty();
-                if port.is_ready {
-                    self.core.ready.push(id);
-                }
-            }
-        }
-        self.showing.clear();
-        if !self.core.closing.is_empty() {
-            self.core.bury();
-        }
-        self.core.receive();
-        self.core.tend().map_err(ring_failed)?;
-        self.core.flush().map_err(ring_failed)?;
-        self.core.check()?;
-        Ok(datagrams)
-    }
-
-    fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
-        app.on_tick(turn, &mut Out { core: &mut self.core, ingress: None });
-        self.core.tend().map_err(ring_failed)?;
-        self.core.flush().map_err(ring_failed)?;
-        self.core.check()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_core::ClockDomain;
+    use laneway_core::DatagramLane;
+    use laneway_core::DatagramPorts;
+    use laneway_core::Lane;
     use laneway_linux::monotonic_ns;
     use laneway_testkit::service::{Answer, DatagramProbe};
     use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
 
     struct Monotonic;
 

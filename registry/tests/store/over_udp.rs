@@ -2,14 +2,14 @@
 
 use super::{namespace, said, served};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
-use laneway_testkit::skip;
+use laneway_testkit::{Random, skip};
 use laneway_xdp::PassGuard;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A reply that has not come by then will not come.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -191,22 +191,16 @@ struct Drawn {
 
 impl Drawn {
     fn new() -> Drawn {
-        let drawn =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
-        let seed = std::env::var("LANEWAY_SEED").ok().and_then(|text| text.parse().ok());
-        let seed: u64 = seed.unwrap_or(drawn);
-        let below = |shift: u32, end: u64| {
-            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(shift) % end
-        };
+        let mut random = Random::seeded(laneway_testkit::seed());
         let drawn = Drawn {
-            writers: 1 + below(7, 3),
-            readers: 1 + below(19, 3),
-            keys_each: 1 + below(29, 4),
+            writers: 1 + random.below(3),
+            readers: 1 + random.below(3),
+            keys_each: 1 + random.below(4),
             gets_each: 1500,
             // With one slot all keys drive each other out.
-            slots: 1 << below(41, 6),
+            slots: 1 << random.below(6),
         };
-        eprintln!("LANEWAY_SEED={seed}: {drawn:?}");
+        eprintln!("{drawn:?}");
         drawn
     }
 }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
+use laneway_random::Random;
+
 /// The parameters of one run.
 #[derive(Debug)]
 pub struct Draw {
-    state: u64,
+    random: Random,
     seed: u64,
     drawn: BTreeMap<String, f64>,
 }
@@ -22,7 +24,7 @@ impl Draw {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         Draw {
-            state: salt ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            random: Random::seeded(salt ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
             seed,
             drawn: BTreeMap::new(),
         }
@@ -39,20 +41,20 @@ impl Draw {
     pub fn number(&mut self, name: &str, low: u64, high: u64) -> u64 {
         assert!(0 < low && low <= high, "{name}: {low} to {high} is no range");
         let (from, to) = ((low as f64).ln(), (high as f64).ln());
-        let value = (from + (to - from) * self.unit()).exp().round() as u64;
+        let value = (from + (to - from) * self.random.unit()).exp().round() as u64;
         self.keep(name, value.clamp(low, high))
     }
 
     /// A share from `low` to `high`.
     pub fn share(&mut self, name: &str, low: f64, high: f64) -> f64 {
-        let value = low + (high - low) * self.unit();
+        let value = low + (high - low) * self.random.unit();
         self.drawn.insert(name.to_owned(), value);
         value
     }
 
     /// One of `values`; its place in the list is kept.
     pub fn pick<T: Copy>(&mut self, name: &str, values: &[T]) -> T {
-        let place = ((self.unit() * values.len() as f64) as usize).min(values.len() - 1);
+        let place = ((self.random.unit() * values.len() as f64) as usize).min(values.len() - 1);
         self.keep(name, place as u64);
         values[place]
     }
@@ -67,14 +69,6 @@ impl Draw {
     #[must_use]
     pub fn drawn(&self) -> &BTreeMap<String, f64> {
         &self.drawn
-    }
-
-    fn unit(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -1,8 +1,8 @@
 //! What goes from a reader on one core to the consumer on another: events of one stream, in blocks.
 
+use crate::about::ReadError;
 use crate::event::{Damage, Event, Loss};
 use crate::symbols::Told;
-use crate::trace::ReadError;
 
 /// Events of a block; with 24 bytes each it stays in the second-level cache between decoding and consuming.
 pub(crate) const BLOCK_EVENTS: usize = 8192;

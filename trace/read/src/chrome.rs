@@ -12,11 +12,11 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::about::ReadError;
 use crate::delivery::Delivery;
 use crate::event::{Damage, Event, Kind, Thread};
 use crate::shelf::Shelf;
 use crate::symbols::Symbols;
-use crate::trace::ReadError;
 
 /// True if `start`, the first bytes of a file, looks like JSON.
 pub(crate) fn is(start: &[u8]) -> bool {

@@ -29,11 +29,11 @@ use self::plan::{Plan, Scale};
 use self::render::Render;
 use self::stream::{RecordHead, Stream};
 use self::types::Metadata;
+use crate::about::{About, Clock, OpenError, ReadError, Record};
 use crate::block::{Block, Source};
 use crate::event::{Damage, Producer};
 use crate::input::Input;
 use crate::symbols::Symbols;
-use crate::trace::{About, Clock, OpenError, ReadError, Record};
 
 /// Most stream files read as one.
 const STREAMS_MAX: usize = 1024;

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use crate::about::{DAMAGES_MAX, Read};
 use crate::event::{Consumer, Damage, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
-use crate::trace::{DAMAGES_MAX, Read};
 
 /// Events a reader of text collects before it passes them on.
 const BATCH_EVENTS: usize = 1024;
@@ -144,7 +144,7 @@ impl<'c> Delivery<'c> {
     pub(crate) fn lost(&mut self, loss: &Loss, threads: &[ThreadId]) {
         self.flush();
         self.read.losses += 1;
-        self.read.discarded += loss.events.unwrap_or(0);
+        self.read.discarded = self.read.discarded.saturating_add(loss.events.unwrap_or(0));
         self.consumer.lost(loss, threads);
     }
 

@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use crate::about::{DAMAGES_MAX, Read};
 use crate::block::Source;
 use crate::delivery::Delivery;
 use crate::event::{Consumer, Event, FunctionKey, Loss, Thread, ThreadId};
 use crate::symbols::{ListingPlace, Symbols};
-use crate::trace::{DAMAGES_MAX, Read};
 use crate::{chrome, ctf, merge, own, perf, uftrace};
 
 /// A consumer that checks what it is given and adds it up.
@@ -187,6 +187,7 @@ mod tests {
     use std::io::Write as _;
     use std::path::PathBuf;
 
+    use laneway_testkit::Random;
     use laneway_tracer::{FileWriter, Header, PointId, Record, SyncPoint, ThreadInfo, points};
 
     use super::*;
@@ -415,20 +416,16 @@ mod tests {
         }
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014).
-    struct Chance(u64);
+    /// Changes files at random.
+    struct Chance(Random);
 
     impl Chance {
         fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
+            self.0.draw()
         }
 
         fn below(&mut self, limit: usize) -> usize {
-            (self.next() % limit.max(1) as u64) as usize
+            self.0.index(limit)
         }
 
         /// One of the ways in which files go wrong: bits, bytes, cuts, splices, lengths.
@@ -476,7 +473,7 @@ mod tests {
         for (target, run) in TARGETS {
             let own: Vec<&Vec<u8>> =
                 seeds.iter().filter(|seed| seed.0 == target).map(|seed| &seed.2).collect();
-            let mut chance = Chance(1);
+            let mut chance = Chance(Random::seeded(1));
             for number in 0..CHANGED {
                 let mut bytes = own[chance.below(own.len())].clone();
                 for _ in 0..=chance.below(6) {

@@ -8,6 +8,7 @@
 //! A damaged input is read as far as it goes. What was not read is told ([`Damage`]), with its place, and is never invented.
 #![forbid(unsafe_code)]
 
+mod about;
 mod block;
 mod chrome;
 mod ctf;
@@ -26,9 +27,10 @@ mod testing;
 mod trace;
 mod uftrace;
 
+pub use about::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record};
 pub use event::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, PAGE_FAULT, PoolAction, Producer,
     SOFTIRQ_BASE, Thread, ThreadId,
 };
 pub use symbols::{Function, ListingError, ListingPlace, Module, Symbols};
-pub use trace::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record, Trace};
+pub use trace::Trace;

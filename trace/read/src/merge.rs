@@ -13,11 +13,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::about::ReadError;
 use crate::block::{Block, Source};
 use crate::delivery::Delivery;
 use crate::event::{Event, Kind, Thread, ThreadId};
 use crate::symbols::Symbols;
-use crate::trace::ReadError;
 
 /// Blocks of a stream that wait to be consumed.
 const AHEAD: usize = 3;

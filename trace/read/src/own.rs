@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use laneway_tracer::{Happening, Happenings, InOrder, PointId, Shape, Task, TraceFile, What};
 
+use crate::about::{About, Clock, OpenError, ReadError};
 use crate::block::{Block, Source, Who};
 use crate::delivery::Delivery;
 use crate::event::{Damage, Event, FunctionKey, Kind, Loss};
 use crate::symbols::Symbols;
-use crate::trace::{About, Clock, OpenError, ReadError};
 
 pub(crate) use laneway_tracer::EXTENSION;
 

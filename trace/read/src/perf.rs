@@ -13,10 +13,10 @@
 use std::io::{BufRead, Read as _};
 use std::path::Path;
 
+use crate::about::ReadError;
 use crate::delivery::Delivery;
 use crate::event::{Damage, FunctionKey, Thread};
 use crate::symbols::Symbols;
-use crate::trace::ReadError;
 use crate::uftrace::{LINE_BYTES_MAX, seconds_ns};
 
 /// Deepest stack that is kept; the outer rest is left out.
@@ -154,7 +154,7 @@ pub(crate) fn read(
                     offset,
                     what: format!(
                         "a frame that is not understood: {:?}",
-                        crate::trace::shortened(line)
+                        crate::about::shortened(line)
                     ),
                 }),
             }
@@ -162,7 +162,7 @@ pub(crate) fn read(
             delivery.damage(Damage {
                 place: place.clone(),
                 offset,
-                what: format!("a line that is not understood: {:?}", crate::trace::shortened(line)),
+                what: format!("a line that is not understood: {:?}", crate::about::shortened(line)),
             });
         }
         offset += read;

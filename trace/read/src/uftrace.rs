@@ -15,11 +15,11 @@
 use std::io::{BufRead, Read as _};
 use std::path::Path;
 
+use crate::about::ReadError;
 use crate::delivery::Delivery;
 use crate::event::{Damage, Event, FunctionKey, Kind, Loss, Thread};
 use crate::shelf::Shelf;
 use crate::symbols::Symbols;
-use crate::trace::ReadError;
 
 /// Longest line that is read; longer ones are cut in pieces, which are told as not understood.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -124,7 +124,7 @@ pub(crate) fn read(
             None => delivery.damage(Damage {
                 place: place.clone(),
                 offset,
-                what: format!("a line that is not understood: {:?}", crate::trace::shortened(line)),
+                what: format!("a line that is not understood: {:?}", crate::about::shortened(line)),
             }),
         }
         offset += read;

@@ -89,7 +89,7 @@ impl Period {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use laneway_random::Random;
 
     #[test]
     fn the_true_period_is_found_whatever_it_is() {
@@ -99,7 +99,7 @@ mod tests {
             let truth = 1e6 * (0.5 + 60.0 * random.unit());
             let jitter = 0.03 * truth * random.unit();
             let missed = 0.15 * random.unit();
-            let count = 12 + random.below(300);
+            let count = 12 + random.index(300);
             let mut moments = Vec::new();
             for at in 0..count {
                 if random.unit() >= missed {
@@ -122,7 +122,7 @@ mod tests {
         for seed in 0..500 {
             let mut random = Random::seeded(seed);
             let mut now = 1e9;
-            let moments: Vec<u64> = (0..10 + random.below(200))
+            let moments: Vec<u64> = (0..10 + random.index(200))
                 .map(|_| {
                     now += -(1.0 - random.unit()).ln() * 5e6;
                     now as u64

@@ -6,8 +6,8 @@ use laneway_page::number::nouns;
 
 use crate::blocks::{count_interval, ratio_interval};
 use crate::model::{Model, Row};
-use crate::random::Random;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, State};
+use laneway_random::Random;
 
 use super::durations::{
     CANDIDATES, PERIOD_P, Periodic, busiest_thread, candidates, levels, uniform,
@@ -249,7 +249,7 @@ fn shown_in_durations(case: &Case<'_>, fills: &[(u64, u64)]) -> Option<(String, 
         let mut higher = 0;
         for _ in 0..DRAWS {
             for at in 0..count {
-                let other = at + random.below(all.len() - at);
+                let other = at + random.index(all.len() - at);
                 all.swap(at, other);
             }
             higher += usize::from(rise(&all[..count]) >= found);

@@ -4,7 +4,7 @@ use laneway_trace_read::{Event, FunctionKey, Kind, PoolAction};
 
 use super::setting::{Arrivals, Place, Rush, Setting};
 use super::{Fault, START_NS};
-use crate::random::Random;
+use laneway_random::Random;
 
 /// Length of a short silence: least, and spread above it, ns.
 const PAUSE_NS: (f64, f64) = (30_000.0, 50_000.0);
@@ -134,11 +134,11 @@ impl Run {
         let polls = self.setting.polls;
         let productive = self.setting.productive[usize::from(self.worker > 0)];
         if let Some(period) = self.setting.period {
-            self.period_ns = period.low_ns + self.random.below(period.spread_ns as usize) as u64;
+            self.period_ns = period.low_ns + self.random.index(period.spread_ns as usize) as u64;
         }
         let stalls = match self.setting.stalls {
             Some(stalls) => {
-                let count = 1 + self.random.below(stalls.most);
+                let count = 1 + self.random.index(stalls.most);
                 self.places(count)
             }
             None => Vec::new(),
@@ -216,7 +216,7 @@ impl Run {
         }
         let (least, choices) = self.setting.burst;
         if self.random.unit() < chance {
-            least + self.random.below(usize::from(choices)) as u16
+            least + self.random.index(usize::from(choices)) as u16
         } else {
             0
         }
@@ -244,7 +244,7 @@ impl Run {
     /// Polls by chance.
     fn places(&mut self, count: usize) -> Vec<u32> {
         let polls = self.setting.polls as usize;
-        (0..count).map(|_| self.random.below(polls) as u32).collect()
+        (0..count).map(|_| self.random.index(polls) as u32).collect()
     }
 
     fn stalls_in(&self, place: Place) -> bool {
@@ -390,7 +390,7 @@ impl Run {
         let polls = self.setting.polls;
         let productive_every = polls / 491;
         let mut left = 491;
-        let stalls: Vec<u32> = (0..6).map(|_| self.random.below(polls as usize) as u32).collect();
+        let stalls: Vec<u32> = (0..6).map(|_| self.random.index(polls as usize) as u32).collect();
         for poll in 0..polls {
             let productive = poll % productive_every == 7 && left > 0;
             left -= u32::from(productive);

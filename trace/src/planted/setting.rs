@@ -7,7 +7,7 @@
 //! is always there, and nothing else is. Numbers of detectors are repeated here on purpose, as promises.
 
 use super::{Benign, Fault};
-use crate::random::Random;
+use laneway_random::Random;
 
 /// Functions of the program.
 #[derive(Debug, Clone, Copy)]
@@ -342,7 +342,7 @@ impl Setting {
     /// A situation by chance; see the module.
     pub(super) fn drawn(fault: Fault, random: &mut Random) -> Self {
         let mut setting = Self::plain(fault, 0);
-        setting.names = PROGRAMS[random.below(PROGRAMS.len())];
+        setting.names = PROGRAMS[random.index(PROGRAMS.len())];
         setting.noise = between(random, 0.03, 0.25);
         setting.pace = log_between(random, 0.5, 2.0);
         setting.draw_tracer(fault, random);
@@ -370,29 +370,29 @@ impl Setting {
         let mut setting = Self::drawn(Fault::Healthy, random);
         match benign {
             Benign::FullBursts => {
-                setting.asked = [16, 32, 64][random.below(3)];
+                setting.asked = [16, 32, 64][random.index(3)];
                 let batch = setting.asked.into();
                 setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
             }
             Benign::Batches => {
-                setting.asked = [16, 32, 64][random.below(3)];
-                let batch = u32::from(setting.asked) * (2 + random.below(7) as u32);
+                setting.asked = [16, 32, 64][random.index(3)];
+                let batch = u32::from(setting.asked) * (2 + random.index(7) as u32);
                 setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
             }
             Benign::OneByOne => {
                 setting.asked = 1;
-                let batch = 1 + random.below(8) as u32;
+                let batch = 1 + random.index(8) as u32;
                 setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
             }
             Benign::OtherSizes => {
-                setting.asked = [2, 4, 8, 128, 256, 512][random.below(6)];
-                let batch = 1 + random.below(64) as u32;
+                setting.asked = [2, 4, 8, 128, 256, 512][random.index(6)];
+                let batch = 1 + random.index(64) as u32;
                 setting.arrivals = [Some(setting.kept_up(batch, random)); 2];
             }
             Benign::FullRing => {
-                let batch = 1 + random.below(16) as u32;
+                let batch = 1 + random.index(16) as u32;
                 let mut arrivals = setting.kept_up(batch, random);
-                arrivals.waiting = [256, 512, 1_024, 1_536][random.below(4)];
+                arrivals.waiting = [256, 512, 1_024, 1_536][random.index(4)];
                 // It takes a while until the ring is empty: what comes meanwhile is served as well.
                 arrivals.every_ns *= 1.7;
                 arrivals.packets += 6 * u64::from(arrivals.waiting);
@@ -420,14 +420,14 @@ impl Setting {
                 setting.chore = Some(Chore { every_ns, ns });
             }
             Benign::CheapFills => {
-                let every = [32, 64, 128, 256, 384][random.below(5)];
+                let every = [32, 64, 128, 256, 384][random.index(5)];
                 let packet_ns = setting.per_packet_ns();
                 let share = log_between(random, 0.002, 0.03);
                 let ns = f64::from(every) * packet_ns * share;
                 setting.refills = Some(Refills { every, ns });
             }
             Benign::Sleeping => {
-                let after = 1 + random.below(64) as u32;
+                let after = 1 + random.index(64) as u32;
                 setting.sleeps = Some((after, log_between(random, 20_000.0, 3_000_000.0)));
             }
             Benign::Nothing => setting.productive = [0.0; 2],
@@ -469,11 +469,11 @@ impl Setting {
     /// 1.25 to 3 times what the worker takes, always or in several stretches: 2,000 packets each, a quarter of the time.
     fn draw_backlog(&mut self, random: &mut Random) {
         self.workers = 1;
-        self.asked = [8, 16, 32, 64][random.below(4)];
+        self.asked = [8, 16, 32, 64][random.index(4)];
         let factor = log_between(random, 1.25, 3.0);
         let mut arrivals = self.flood(factor);
-        arrivals.batch = 1 + random.below(usize::from(self.asked)) as u32;
-        arrivals.ring = [256, 512, 1_024, 2_048][random.below(4)];
+        arrivals.batch = 1 + random.index(usize::from(self.asked)) as u32;
+        arrivals.ring = [256, 512, 1_024, 2_048][random.index(4)];
         arrivals.random = random.unit() < 0.5;
         let packet_ns = self.burst_ns(self.asked) / f64::from(self.asked);
         arrivals.every_ns = f64::from(arrivals.batch) * packet_ns / factor;
@@ -492,7 +492,7 @@ impl Setting {
     /// One worker has too much, all the time, and 2 to 4 have next to nothing.
     fn draw_misplaced(&mut self, random: &mut Random) {
         self.draw_backlog(random);
-        self.workers = 3 + random.below(3) as u16;
+        self.workers = 3 + random.index(3) as u16;
         self.trains = None;
         self.productive[1] = log_between(random, 0.001, 0.02) / self.mean_burst();
         if let Some(arrivals) = &mut self.arrivals[0] {
@@ -546,7 +546,7 @@ impl Setting {
         };
         let productive = log_between(random, least, 0.8);
         self.productive = [productive; 2];
-        self.burst = bursts[random.below(choices)];
+        self.burst = bursts[random.index(choices)];
         if random.unit() < 0.4 && !matches!(fault, Fault::Cycle | Fault::Imbalance) {
             self.trains = Some(log_between(random, 0.003, 0.05));
         }
@@ -564,7 +564,7 @@ impl Setting {
 
     /// Below the limits: 100 us of silence, 1.25 of a slow CPU, 0.1 % refused, 1.5 times the mean.
     fn draw_near_misses(&mut self, fault: Fault, random: &mut Random) {
-        self.pauses = random.below(6) as u32;
+        self.pauses = random.index(6) as u32;
         if random.unit() < 0.5 {
             let factor = between(random, 1.0, 1.1);
             self.speeds = Some(Speeds { factor, chance: log_between(random, 0.001, 0.01) });
@@ -592,7 +592,7 @@ impl Setting {
             Fault::Healthy | Fault::Overhead | Fault::Backlog | Fault::Misplaced => {}
             Fault::Period => {
                 let period_ns = log_between(random, 100_000.0, (span_ns / 16.0).max(150_000.0));
-                let place = [Place::Get, Place::Classify, Place::Write][random.below(3)];
+                let place = [Place::Get, Place::Classify, Place::Write][random.index(3)];
                 let usual = match place {
                     Place::Get => self.costs.get,
                     Place::Classify => self.costs.classify,
@@ -601,7 +601,7 @@ impl Setting {
                 self.period = Some(Periodic {
                     low_ns: period_ns as u64,
                     spread_ns: 1,
-                    slow_percent: 10 + random.below(35) as u64,
+                    slow_percent: 10 + random.index(35) as u64,
                     slow_ns: usual * between(random, 2.0, 6.0),
                     place,
                 });
@@ -621,15 +621,15 @@ impl Setting {
                 let burst_ns = most * (self.per_packet_ns() + 6.0 * self.inside_ns) + 500.0;
                 let limit = (20.0 * 1.5 * burst_ns * self.pace).max(100_000.0);
                 let low_ns = limit * log_between(random, 1.2, 5.0);
-                let place = [Place::Round, Place::Take, Place::Write][random.below(3)];
+                let place = [Place::Round, Place::Take, Place::Write][random.index(3)];
                 self.stalls =
-                    Some(Silences { most: 1 + random.below(8), low_ns, spread_ns: low_ns, place });
+                    Some(Silences { most: 1 + random.index(8), low_ns, spread_ns: low_ns, place });
             }
             Fault::Loss => {
                 self.holes = Some(Holes {
-                    count: 3 + random.below(40) as u32,
+                    count: 3 + random.index(40) as u32,
                     ns: log_between(random, 20_000.0, 2_000_000.0),
-                    events: 1 + random.below(5_000) as u64,
+                    events: 1 + random.index(5_000) as u64,
                 });
             }
             Fault::Contention => {
@@ -638,7 +638,7 @@ impl Setting {
                 self.speeds = Some(Speeds { factor: log_between(random, 1.4, 4.0), chance });
             }
             Fault::Imbalance => {
-                self.workers = 2 + random.below(4) as u16;
+                self.workers = 2 + random.index(4) as u16;
                 let count = f64::from(self.workers);
                 let times = between(random, 1.7, count.min(4.0) - 0.05).max(1.7);
                 let other = self.productive[0] * (count - times) / times / (count - 1.0);

@@ -19,6 +19,7 @@ struct Role {
 const ROLES: &[Role] = &[
     Role { name: "wire", folders: &["crates/wire"], may_use: &[] },
     Role { name: "core", folders: &["crates/core"], may_use: &[] },
+    Role { name: "random", folders: &["crates/random"], may_use: &[] },
     Role { name: "spec", folders: &["crates/spec"], may_use: &["core"] },
     Role {
         name: "shared",
@@ -36,9 +37,13 @@ const ROLES: &[Role] = &[
             "crates/terminal",
             "crates/tracer",
         ],
-        may_use: &["spec", "core", "wire"],
+        may_use: &["random", "spec", "core", "wire"],
     },
-    Role { name: "stack", folders: &["crates/stack"], may_use: &["kinds", "spec", "core", "wire"] },
+    Role {
+        name: "stack",
+        folders: &["crates/stack"],
+        may_use: &["kinds", "random", "spec", "core", "wire"],
+    },
     Role { name: "tls", folders: &["crates/tls"], may_use: &["kinds", "spec", "core", "wire"] },
     Role { name: "bpf", folders: &["crates/bpf"], may_use: &["spec", "core", "wire"] },
     Role {
@@ -54,17 +59,21 @@ const ROLES: &[Role] = &[
     Role {
         name: "lane",
         folders: &["lanes/*"],
-        may_use: &["kinds", "shared", "bpf", "spec", "core", "wire"],
+        may_use: &["kinds", "shared", "bpf", "random", "spec", "core", "wire"],
     },
     Role {
         name: "app",
         folders: &["apps/*"],
-        may_use: &["kinds", "shared", "bpf", "tls", "spec", "core", "wire"],
+        may_use: &["kinds", "shared", "bpf", "tls", "random", "spec", "core", "wire"],
     },
-    Role { name: "stats", folders: &["lab/stats"], may_use: &[] },
+    Role { name: "stats", folders: &["crates/stats"], may_use: &["random"] },
     Role { name: "netns", folders: &["lab/netns"], may_use: &["shared", "spec", "core", "wire"] },
     Role { name: "trace-read", folders: &["trace/read"], may_use: &["shared"] },
-    Role { name: "trace", folders: &["trace"], may_use: &["trace-read", "stats", "shared"] },
+    Role {
+        name: "trace",
+        folders: &["trace"],
+        may_use: &["trace-read", "stats", "random", "shared"],
+    },
     Role {
         name: "trace-export",
         folders: &["trace/export"],
@@ -78,14 +87,14 @@ const ROLES: &[Role] = &[
     Role {
         name: "trace-gallery",
         folders: &["trace/gallery"],
-        may_use: &["netns", "shared", "spec", "core", "wire"],
+        may_use: &["netns", "random", "shared", "spec", "core", "wire"],
     },
     Role {
         name: "lab",
         folders: &["lab"],
         may_use: &[
-            "registry", "kinds", "engine", "stats", "netns", "stack", "shared", "bpf", "spec",
-            "core", "wire",
+            "registry", "kinds", "engine", "stats", "netns", "stack", "random", "shared", "bpf",
+            "spec", "core", "wire",
         ],
     },
     Role {
@@ -120,7 +129,7 @@ const ROLES: &[Role] = &[
     Role {
         name: "testkit",
         folders: &["crates/testkit"],
-        may_use: &["engine", "netns", "shared", "bpf", "spec", "core", "wire"],
+        may_use: &["engine", "netns", "random", "shared", "bpf", "spec", "core", "wire"],
     },
     Role {
         name: "example",
@@ -148,7 +157,7 @@ const ROLES: &[Role] = &[
 ];
 
 /// What any crate's tests may use besides, and nothing else may.
-const IN_TESTS: &[&str] = &["testkit", "netns"];
+const IN_TESTS: &[&str] = &["testkit", "netns", "random"];
 
 /// What the tests of an app, of the engine, of the stack or of TLS may use besides: a world to run in. The crate itself
 /// still knows no lane.
@@ -278,7 +287,7 @@ mod tests {
             ("lanes/xdp", "apps/features"),
             ("apps/features", "apps/echo"),
             ("lab", "cli"),
-            ("lab/stats", "lab"),
+            ("crates/stats", "lab"),
         ] {
             assert_eq!(complaints(from, to, Use::Normal), 1, "{from} -> {to}");
             assert_eq!(complaints(from, to, Use::Test), 1, "{from} -> {to} in tests");

@@ -1,6 +1,6 @@
 //! Whole captures: the same rows whatever the number of workers, and an account of every frame.
 
-use crate::support::{Choices, Folder, Frame};
+use crate::support::{Folder, Frame};
 use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
 use laneway_core::DropReason;
 use laneway_features::{
@@ -8,6 +8,7 @@ use laneway_features::{
     offline::{self, CHUNK_FRAMES, Chunk, OfflineFrame, Progress, Source, Summary},
 };
 use laneway_flow::FlowLimits;
+use laneway_testkit::Random;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -75,19 +76,19 @@ impl Source for Memory {
 /// Traffic of many flows: TCP connections that open, close and are opened again, UDP, frames
 /// without IP; some stamped seconds before their predecessors.
 fn traffic(frames: usize) -> Vec<Frame> {
-    let mut choices = Choices(7);
+    let mut choices = Random::seeded(7);
     let mut now_ns = START_NS;
     let mut traffic = Vec::new();
     for _ in 0..frames {
-        now_ns += choices.next() % 3_000_000;
-        if choices.below(400) == 0 {
-            now_ns += choices.next() % (3 * S);
+        now_ns += choices.draw() % 3_000_000;
+        if choices.index(400) == 0 {
+            now_ns += choices.draw() % (3 * S);
         }
-        let late = if choices.below(20) == 0 { choices.next() % (4 * S) } else { 0 };
-        let (host, port) = (choices.below(12) as u8, 1000 + choices.below(30) as u16);
-        let flags = [0x02, 0x12, 0x10, 0x18, 0x18, 0x11, 0x04][choices.below(7)];
-        let payload = vec![b'x'; choices.below(200)];
-        let bytes = match choices.below(10) {
+        let late = if choices.index(20) == 0 { choices.draw() % (4 * S) } else { 0 };
+        let (host, port) = (choices.index(12) as u8, 1000 + choices.index(30) as u16);
+        let flags = [0x02, 0x12, 0x10, 0x18, 0x18, 0x11, 0x04][choices.index(7)];
+        let payload = vec![b'x'; choices.index(200)];
+        let bytes = match choices.index(10) {
             0 => crate::support::ethernet(0x0806, &[0; 28]),
             1..4 => crate::support::ethernet(
                 0x0800,
@@ -96,7 +97,7 @@ fn traffic(frames: usize) -> Vec<Frame> {
             n => {
                 let ports = if n % 2 == 0 { (port, 80) } else { (80, port) };
                 let (from, to) = if n % 2 == 0 { (host, 99) } else { (99, host) };
-                let tcp = crate::support::tcp(ports, choices.next() as u32, flags, &payload);
+                let tcp = crate::support::tcp(ports, choices.draw() as u32, flags, &payload);
                 crate::support::ethernet(0x0800, &crate::support::ipv4(6, from, to, &tcp))
             }
         };

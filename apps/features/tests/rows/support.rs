@@ -13,23 +13,6 @@ pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A small generator of repeatable numbers (splitmix64); for choices, not for statistics.
-pub(crate) struct Choices(pub(crate) u64);
-
-impl Choices {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
 /// An Ethernet frame around `layer3`.
 pub(crate) fn ethernet(ether_type: u16, layer3: &[u8]) -> Vec<u8> {
     let mut frame = vec![2; 12];

@@ -6,18 +6,18 @@ use crate::{
     captures::frames,
     compare, config,
     outcome::{in_the_kernel, in_user_space, load},
-    sets::{Draw, large_rule, rule},
+    sets::{large_rule, rule},
 };
 use laneway_bpf::{Loaded, RunInput, prog_run};
 use laneway_core::{KernelApp, Turn};
 use laneway_forward::{Commit, Config, Forward, KernelForward, Mode, RuleSet};
-use laneway_testkit::UdpFrame;
+use laneway_testkit::{Random, UdpFrame};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
 fn sets_of_any_size_are_the_same_everywhere() {
-    let mut draw = Draw::new(7);
+    let mut draw = Random::seeded(7);
     for (count, mode) in [(10, Mode::Io), (1_000, Mode::L3), (100_000, Mode::Mac)] {
         let lines: Vec<String> = (0..count).map(|_| large_rule(&mut draw, frames())).collect();
         let what = format!("{count} rules");
@@ -31,7 +31,7 @@ fn sets_of_any_size_are_the_same_everywhere() {
 #[test]
 fn drawn_sets_that_fill_line_and_masks_are_the_same_everywhere() {
     for seed in 1..=4 {
-        let mut draw = Draw::new(1_000 + seed);
+        let mut draw = Random::seeded(1_000 + seed);
         let lines: Vec<String> = (0..600).map(|_| rule(&mut draw, frames())).collect();
         let what = format!("filled, seed {seed}");
         let filled = compare(&what, &config(Mode::Io), &lines, frames());
@@ -198,7 +198,7 @@ fn a_rule_that_rewrites_within_its_own_range_matches_once() {
 fn a_set_that_changes_under_way_stays_the_same_everywhere() {
     let config = config(Mode::Io);
     let mut both = Both::new(&config);
-    let mut draw = Draw::new(31);
+    let mut draw = Random::seeded(31);
     (0..500).for_each(|_| both.create(&large_rule(&mut draw, frames())));
     assert_eq!((both.kernel.commit(), both.user.commit()), (Commit::Done, Commit::Done));
     let mut app = KernelForward::new(&config, &[1, 1], both.kernel.kernel_feed()).expect("can run");

@@ -1,6 +1,6 @@
 //! Frames made by hand, which reach all that must be reached whatever captures are at hand.
 
-use crate::sets::Draw;
+use laneway_testkit::Random;
 use laneway_testkit::UdpFrame;
 
 fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
@@ -48,7 +48,7 @@ pub(crate) const FRAMES_PER_KIND: usize = 250;
 /// Frames between hosts of many networks, drawn alike on every machine, of eight kinds in turn. The
 /// first come from 10.0.0.0/8 and go to port 53; the second go where no route of `config` leads.
 pub(crate) fn networks() -> Vec<Vec<u8>> {
-    let mut draw = Draw::new(4);
+    let mut draw = Random::seeded(4);
     let mut frame = |kind: usize| {
         let mut byte = || draw.below(256) as u8;
         let mut some4 = || [1 + byte() % 126, byte(), byte(), byte()];

@@ -13,10 +13,11 @@ mod sets;
 use captures::frames;
 use laneway_core::{App, KernelApp, Turn};
 use laneway_forward::{Config, Fate, Forward, KernelForward, Mode, RuleSet};
+use laneway_testkit::Random;
 use made::{FRAMES_PER_KIND, networks};
 use outcome::{Outcome, in_the_kernel, in_user_space, load};
 use referee::referee;
-use sets::{BY_HAND, Draw, fill_both, rule};
+use sets::{BY_HAND, fill_both, rule};
 
 /// Modes that both placements have.
 const MODES: [Mode; 6] =
@@ -146,7 +147,7 @@ fn frames_made_by_hand_match_and_fail_as_they_were_made_to() {
 fn rules_drawn_at_random_are_the_same_everywhere() {
     let mut matches_all = 0;
     for seed in 1..=RANDOM_SETS {
-        let mut draw = Draw::new(seed);
+        let mut draw = Random::seeded(seed);
         let rules = 1 + draw.below(40);
         let lines: Vec<String> = (0..rules).map(|_| rule(&mut draw, frames())).collect();
         let mode = MODES[draw.below(MODES.len() as u64) as usize];
@@ -158,7 +159,7 @@ fn rules_drawn_at_random_are_the_same_everywhere() {
 
 #[test]
 fn damaged_frames_have_one_fate_and_it_is_the_same_everywhere() {
-    let mut draw = Draw::new(99);
+    let mut draw = Random::seeded(99);
     let mut damaged = Vec::with_capacity(DAMAGED_FRAMES);
     while damaged.len() < DAMAGED_FRAMES {
         let mut frame = frames()[draw.below(frames().len() as u64) as usize].clone();

@@ -2,6 +2,7 @@
 //! the captures hold.
 
 use laneway_forward::{CommandError, RuleRefused, RuleSet};
+use laneway_testkit::Random;
 
 /// Each is a whole set.
 pub(crate) const BY_HAND: &[&str] = &[
@@ -46,28 +47,8 @@ pub(crate) const BY_HAND: &[&str] = &[
      flow create 0 ingress pattern ipv4 tos spec 0 tos mask 3 / end actions rss queues 1 3 end / end",
 ];
 
-/// A small generator: the same numbers on every machine.
-pub(crate) struct Draw(u64);
-
-impl Draw {
-    pub(crate) fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-
-    fn one_of<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
-
 /// A rule that has something to do with one of the frames.
-pub(crate) fn rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
+pub(crate) fn rule(draw: &mut Random, frames: &[Vec<u8>]) -> String {
     let frame = &frames[draw.below(frames.len() as u64) as usize];
     let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
     let word = |at: usize| u16::from_be_bytes([byte(at), byte(at + 1)]);
@@ -158,7 +139,7 @@ pub(crate) fn rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
 
 /// A rule of a large set: nearly all of them have values of their own under few masks, at mixed
 /// priorities and in two groups; prefixes overlap, and some have the address of one of the frames.
-pub(crate) fn large_rule(draw: &mut Draw, frames: &[Vec<u8>]) -> String {
+pub(crate) fn large_rule(draw: &mut Random, frames: &[Vec<u8>]) -> String {
     let frame = &frames[draw.below(frames.len() as u64) as usize];
     let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
     let is_v6 = byte(12) == 0x86 && byte(13) == 0xdd;

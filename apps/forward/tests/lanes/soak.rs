@@ -18,7 +18,7 @@ use laneway_engine::{
 use laneway_forward::{Config, Console, Fate, Forward, LiveStats, RuleSet, Stats};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_spec::{IdlePolicy, LaneSpec};
-use laneway_testkit::{UdpFrame, skip};
+use laneway_testkit::{Random, UdpFrame, skip};
 use laneway_wire::{ETHERNET_BYTES, checksum};
 use std::{
     env,
@@ -44,20 +44,6 @@ const WINDOW: usize = 48;
 const RULES_MAX: usize = 12;
 /// Stands in front of flow and number at the end of each frame.
 const MAGIC: [u8; 4] = *b"soak";
-
-/// The same numbers in every run.
-struct Draw(u64);
-
-impl Draw {
-    /// SplitMix64.
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % limit as u64) as usize
-    }
-}
 
 /// Type of service of the frames that close a flow's window; those that rules look at have 0. Nothing
 /// that spreads flows looks at it.
@@ -98,11 +84,11 @@ struct Way {
 
 impl Way {
     /// One window of frames, in any order of flows, and then the frames that close it.
-    fn window(&mut self, draw: &mut Draw) -> Vec<Vec<u8>> {
+    fn window(&mut self, draw: &mut Random) -> Vec<Vec<u8>> {
         (0..WINDOW)
             .map(|i| {
                 let closes = i.checked_sub(WINDOW - FLOWS);
-                let flow = closes.unwrap_or_else(|| draw.below(FLOWS));
+                let flow = closes.unwrap_or_else(|| draw.index(FLOWS));
                 self.sent[flow] += 1;
                 frame(flow, self.sent[flow] - 1, closes.is_some())
             })
@@ -132,7 +118,7 @@ struct Crossed {
 
 /// Sends windows both ways until the time is up.
 fn cross(far: &mut FarEnds, seconds: u64) -> Crossed {
-    let mut draw = Draw(seconds);
+    let mut draw = Random::seeded(seconds);
     let mut ways = [Way::default(), Way::default()];
     let (started, mut windows) = (Instant::now(), 0);
     while started.elapsed() < Duration::from_secs(seconds) {
@@ -154,20 +140,20 @@ fn cross(far: &mut FarEnds, seconds: u64) -> Crossed {
 
 /// Creates and destroys rules until asked to stop; how often.
 fn churn(console: &Console, stop: &AtomicBool) -> u64 {
-    let (mut draw, mut rules, mut changes) = (Draw(7), [Vec::new(), Vec::new()], 0);
+    let (mut draw, mut rules, mut changes) = (Random::seeded(7), [Vec::new(), Vec::new()], 0);
     // Relaxed: only tells to stop.
     while !stop.load(Ordering::Relaxed) {
-        let port = draw.below(2);
+        let port = draw.index(2);
         let of_port: &mut Vec<u32> = &mut rules[port];
-        let kind = draw.below(16);
+        let kind = draw.index(16);
         let line = if kind == 0 {
             of_port.clear();
             format!("flow flush {port}")
         } else if of_port.len() >= RULES_MAX || (kind < 8 && !of_port.is_empty()) {
-            let id = of_port.swap_remove(draw.below(of_port.len()));
+            let id = of_port.swap_remove(draw.index(of_port.len()));
             format!("flow destroy {port} rule {id}")
         } else {
-            create(port, PORT_FIRST + draw.below(FLOWS) as u16, kind)
+            create(port, PORT_FIRST + draw.index(FLOWS) as u16, kind)
         };
         let said = match console.answer(&line) {
             Said::Done(said) => said,

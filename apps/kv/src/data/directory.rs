@@ -9,9 +9,10 @@
 //! Entries have an order that no split changes, that of their hashes: a walk that goes on at a [place](place) sees every entry that was
 //! there all the time.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::dropped::Pieces;
 use hashbrown::HashTable;
+use laneway_random::Random;
 
 /// An entry that is found by its key.
 pub(crate) trait Keyed {
@@ -167,20 +168,20 @@ impl<T: Keyed> Directory<T> {
     }
 
     /// An entry by chance, each as likely as the others as far as hashes are even.
-    pub(crate) fn random(&self, chance: &mut Chance) -> Option<&T> {
+    pub(crate) fn random(&self, chance: &mut Random) -> Option<&T> {
         if self.len == 0 {
             return None;
         }
         for _ in 0..DRAWS_MAX {
-            let segment = self.prefixes[chance.below(self.prefixes.len())] as usize;
+            let segment = self.prefixes[chance.index(self.prefixes.len())] as usize;
             let entries = &self.segments[segment].entries;
             for _ in 0..DRAWS_MAX.min(entries.len() * DRAWS_MAX) {
-                if let Some(entry) = entries.get_bucket(chance.below(entries.num_buckets())) {
+                if let Some(entry) = entries.get_bucket(chance.index(entries.num_buckets())) {
                     return Some(entry);
                 }
             }
         }
-        let from = chance.below(self.segments.len());
+        let from = chance.index(self.segments.len());
         let (before, behind) = self.segments.split_at(from);
         behind.iter().chain(before).find_map(|segment| segment.entries.iter().next())
     }

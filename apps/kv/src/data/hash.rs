@@ -1,11 +1,12 @@
 //! Hashes: a few packed pairs, or a directory of them. A pair is one byte string: field length, field, value.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed};
 use super::dropped::Pieces;
 use super::entry::allocated;
 use super::packed::{Packed, read_forward, write_varint};
 use super::set::MEMBER_BYTES;
+use laneway_random::Random;
 
 /// More pairs than this, or longer fields or values, are kept in a directory (Redis's hash-max-listpack-entries and -value).
 const PACKED_PAIRS_MAX: usize = 128;
@@ -170,9 +171,9 @@ impl Hash {
     }
 
     /// A field and its value by chance.
-    pub(crate) fn random(&self, chance: &mut Chance) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn random(&self, chance: &mut Random) -> Option<(&[u8], &[u8])> {
         match &self.pairs {
-            Pairs::Packed(packed) => packed.get(chance.below(packed.len())).map(parts),
+            Pairs::Packed(packed) => packed.get(chance.index(packed.len())).map(parts),
             Pairs::Directory { pairs, .. } => pairs.random(chance).map(|pair| parts(&pair.0)),
         }
     }

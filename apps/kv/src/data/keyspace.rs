@@ -1,13 +1,14 @@
 //! What a command sees of the data: the keys of its database at its time. Whatever it changes goes through here, so that
 //! keys that are due are gone, memory is counted, and the log and those who watch learn of it.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::database::Database;
 use super::directory::Keyed;
 use super::entry::{Collection, Entry, Form, Value};
 use super::numbers;
 use super::store::{Store, use_now};
 use crate::command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 use std::borrow::Cow;
 
@@ -274,8 +275,8 @@ impl Keyspace<'_> {
     }
 
     /// Draws of a command's own.
-    pub(crate) fn draws(&mut self) -> Chance {
-        Chance::new(self.store.chance.draw())
+    pub(crate) fn draws(&mut self) -> Random {
+        Random::seeded(self.store.chance.draw())
     }
 
     pub(crate) fn data(&self) -> &Database {

@@ -1,11 +1,12 @@
 //! Sets: whole numbers in order, a few packed members, or a directory.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed};
 use super::dropped::Pieces;
 use super::entry::allocated;
 use super::numbers::{self, IntegerText};
 use super::packed::Packed;
+use laneway_random::Random;
 
 /// More numbers than this are members like others (Redis's set-max-intset-entries).
 const INTEGERS_MAX: usize = 512;
@@ -190,8 +191,8 @@ impl Set {
     }
 
     /// A member by chance.
-    pub(crate) fn random(&self, chance: &mut Chance) -> Option<Box<[u8]>> {
-        let at = chance.below(self.len());
+    pub(crate) fn random(&self, chance: &mut Random) -> Option<Box<[u8]>> {
+        let at = chance.index(self.len());
         match &self.members {
             Members::Integers(integers) => {
                 integers.get(at).map(|integer| IntegerText::new(*integer).bytes().into())

@@ -1,12 +1,13 @@
 //! All databases of one shard, and what is done to them without a command: expiry, eviction, memory.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::database::Database;
 use super::directory::Keyed;
 use super::dropped::Dropped;
 use super::entry::Entry;
 use super::keyspace::deletion;
 use crate::command::{Effects, Logged};
+use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
 
 /// How many databases there are.
@@ -115,7 +116,7 @@ pub struct Store {
     /// Flushed before a snapshot had walked them.
     pub(super) flushed: Vec<Database>,
     pub(super) hasher: KeyHasher,
-    pub(super) chance: Chance,
+    pub(super) chance: Random,
     pub(super) settings: Settings,
     pub(super) counts: StoreCounts,
     /// Deleted and not freed yet.
@@ -134,7 +135,7 @@ impl Default for Store {
 impl Store {
     /// A store whose hashes and draws follow from `seed`, which clients must not know.
     pub fn with_seed(seed: u64) -> Store {
-        let mut chance = Chance::new(seed);
+        let mut chance = Random::seeded(seed);
         let hasher = KeyHasher::new(&mut chance);
         let databases = (0..DATABASES).map(|_| Database::new(hasher.clone())).collect();
         let (settings, counts) = (Settings::default(), StoreCounts::default());
@@ -226,7 +227,7 @@ impl Store {
         };
         // A database is drawn by its share of the candidates.
         let all: usize = self.databases.iter().map(candidates).sum();
-        let mut drawn = self.chance.below(all);
+        let mut drawn = self.chance.index(all);
         let number = self.databases.iter().position(|database| {
             let count = candidates(database);
             let here = drawn < count;
@@ -305,7 +306,7 @@ impl Store {
 /// What an entry that is used now has as its last use.
 pub(super) fn use_now(
     settings: &Settings,
-    chance: &mut Chance,
+    chance: &mut Random,
     last_use: Option<u32>,
     now_ms: u64,
 ) -> u32 {

@@ -1,10 +1,11 @@
 //! What the parts do together: walks over splits, deadlines, eviction, memory.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed, PLACE_END, Shown};
 use super::numbers::IntegerText;
 use super::store::{Eviction, Store};
 use crate::command::{Call, Effects, Logged, Outcome, Run};
+use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -19,7 +20,7 @@ impl Keyed for Number {
 }
 
 fn directory(seed: u64) -> Directory<Number> {
-    Directory::new(KeyHasher::new(&mut Chance::new(seed)))
+    Directory::new(KeyHasher::new(&mut Random::seeded(seed)))
 }
 
 fn key(number: u32) -> Box<[u8]> {
@@ -63,7 +64,7 @@ proptest! {
             prop_assert!(place > before);
         }
         prop_assert_eq!(walked, model.len());
-        prop_assert_eq!(directory.random(&mut Chance::new(seed)).is_some(), !model.is_empty());
+        prop_assert_eq!(directory.random(&mut Random::seeded(seed)).is_some(), !model.is_empty());
     }
 
     /// SCAN's guarantee: what is there from the first call to the last is shown, however much comes and goes meanwhile.

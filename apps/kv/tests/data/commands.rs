@@ -1,37 +1,7 @@
 //! Random commands, most of them well formed.
 
 use crate::client::Args;
-use std::hash::{BuildHasher, RandomState};
-
-/// Draws by SplitMix64.
-pub(crate) struct Draw(pub(crate) u64);
-
-impl Draw {
-    /// A seed of its own for every run, or the one that `LANEWAY_SEED` names.
-    pub(crate) fn seed() -> u64 {
-        let seed = match std::env::var("LANEWAY_SEED") {
-            Ok(seed) => seed.parse().expect("LANEWAY_SEED is a number"),
-            Err(_) => RandomState::new().hash_one(0),
-        };
-        eprintln!("seed {seed}; again with LANEWAY_SEED={seed}");
-        seed
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    pub(crate) fn one<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
-        of[self.below(of.len())]
-    }
-}
+use laneway_testkit::Random;
 
 /// Commands as they may look: each word in capitals stands for something drawn, `A|B` for one of both, `[A]` for perhaps, `A...` for
 /// one to five of it.
@@ -205,16 +175,16 @@ const FORMS: &[&str] = &[
 ];
 
 /// A command.
-pub(crate) fn command(draw: &mut Draw) -> Args {
-    let form = FORMS[draw.below(FORMS.len())];
+pub(crate) fn command(draw: &mut Random) -> Args {
+    let form = FORMS[draw.index(FORMS.len())];
     let mut args = Vec::new();
     for word in form.split_whitespace() {
         if let Some(word) = word.strip_prefix('[') {
-            if draw.below(3) == 0 {
+            if draw.index(3) == 0 {
                 args.extend(meant(word.trim_end_matches(']'), draw));
             }
         } else if let Some(word) = word.strip_suffix("...") {
-            for _ in 0..1 + draw.below(5) {
+            for _ in 0..1 + draw.index(5) {
                 args.extend(meant(word, draw));
             }
         } else {
@@ -222,14 +192,14 @@ pub(crate) fn command(draw: &mut Draw) -> Args {
         }
     }
     // Now and then one argument too many, too few, or a strange one.
-    match draw.below(60) {
+    match draw.index(60) {
         0 => args.push(b"more".to_vec()),
         1 if args.len() > 1 => drop(args.pop()),
         2 if args.len() > 1 => {
-            let at = 1 + draw.below(args.len() - 1);
+            let at = 1 + draw.index(args.len() - 1);
             let strange =
                 ["", "-1", "x", "9223372036854775808", "1e400", "nan", "+1", " 1", "(", "-0"];
-            args[at] = draw.one(&strange).as_bytes().to_vec();
+            args[at] = draw.one_of(&strange).as_bytes().to_vec();
         }
         _ => {}
     }
@@ -237,7 +207,7 @@ pub(crate) fn command(draw: &mut Draw) -> Args {
 }
 
 /// What a word of a form stands for.
-fn meant(word: &str, draw: &mut Draw) -> Args {
+fn meant(word: &str, draw: &mut Random) -> Args {
     let text = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Args>();
     let numbers =
         ["0", "1", "-1", "7", "100", "-100", "3000", "9223372036854775807", "-9223372036854775808"];
@@ -255,39 +225,39 @@ fn meant(word: &str, draw: &mut Draw) -> Args {
         "123456789.123456789",
     ];
     let one = match word {
-        "KEY" => return vec![format!("k{}", draw.below(12)).into_bytes()],
+        "KEY" => return vec![format!("k{}", draw.index(12)).into_bytes()],
         "MEMBER" => {
-            return vec![match draw.below(12) {
-                0 => vec![b'm'; 60 + draw.below(10)],
-                n => format!("m{}", draw.below(if n < 6 { 10 } else { 300 })).into_bytes(),
+            return vec![match draw.index(12) {
+                0 => vec![b'm'; 60 + draw.index(10)],
+                n => format!("m{}", draw.index(if n < 6 { 10 } else { 300 })).into_bytes(),
             }];
         }
         "VALUE" => {
-            return vec![match draw.below(16) {
-                0 => vec![b'v'; 30 + draw.below(60)],
-                1 => vec![b'x'; draw.below(5000)],
-                2 => (0..draw.below(40)).map(|_| draw.next() as u8).collect(),
-                3 => draw.one(&numbers).into(),
-                _ => draw.one(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"]).into(),
+            return vec![match draw.index(16) {
+                0 => vec![b'v'; 30 + draw.index(60)],
+                1 => vec![b'x'; draw.index(5000)],
+                2 => (0..draw.index(40)).map(|_| draw.draw() as u8).collect(),
+                3 => draw.one_of(&numbers).into(),
+                _ => draw.one_of(&["a", "b", "abc", "hello", "", "ohmytext", "mynewtext"]).into(),
             }];
         }
-        "NUMBER" => match draw.below(2) {
-            0 => return vec![draw.below(700).to_string().into_bytes()],
-            _ => draw.one(&numbers),
+        "NUMBER" => match draw.index(2) {
+            0 => return vec![draw.index(700).to_string().into_bytes()],
+            _ => draw.one_of(&numbers),
         },
-        "FLOAT" => draw.one(&floats),
-        "SCORE" => match draw.below(2) {
-            0 => return vec![draw.below(50).to_string().into_bytes()],
-            _ => draw.one(&["0.1", "-1.5", "inf", "-inf", "1e20", "0.2", "3", "-0", "17.25"]),
+        "FLOAT" => draw.one_of(&floats),
+        "SCORE" => match draw.index(2) {
+            0 => return vec![draw.index(50).to_string().into_bytes()],
+            _ => draw.one_of(&["0.1", "-1.5", "inf", "-inf", "1e20", "0.2", "3", "-0", "17.25"]),
         },
-        "INDEX" => draw.one(&["0", "1", "-1", "2", "-2", "5", "-7", "100", "-100", "3000"]),
-        "OFFSET" => draw.one(&["0", "1", "7", "8", "30", "100", "1023", "#2", "-1"]),
-        "COUNT" => draw.one(&["0", "1", "2", "2", "2", "3", "20"]),
-        "BIT" => draw.one(&["0", "1", "1", "2"]),
-        "UNIT" => draw.one(&["bit", "byte", "BIT"]),
-        "BITOP" => draw.one(&["and", "or", "xor", "not"]),
-        "FIELD" => draw.one(&["u8", "i8", "u1", "i64", "u63", "i5", "u64", "u13"]),
-        "BITSTEP" => match draw.below(4) {
+        "INDEX" => draw.one_of(&["0", "1", "-1", "2", "-2", "5", "-7", "100", "-100", "3000"]),
+        "OFFSET" => draw.one_of(&["0", "1", "7", "8", "30", "100", "1023", "#2", "-1"]),
+        "COUNT" => draw.one_of(&["0", "1", "2", "2", "2", "3", "20"]),
+        "BIT" => draw.one_of(&["0", "1", "1", "2"]),
+        "UNIT" => draw.one_of(&["bit", "byte", "BIT"]),
+        "BITOP" => draw.one_of(&["and", "or", "xor", "not"]),
+        "FIELD" => draw.one_of(&["u8", "i8", "u1", "i64", "u63", "i5", "u64", "u13"]),
+        "BITSTEP" => match draw.index(4) {
             0 => return [text("get"), meant("FIELD", draw), meant("OFFSET", draw)].concat(),
             1 => {
                 return [
@@ -307,9 +277,9 @@ fn meant(word: &str, draw: &mut Draw) -> Args {
                 ]
                 .concat();
             }
-            _ => draw.one(&["overflow sat", "overflow wrap", "overflow fail"]),
+            _ => draw.one_of(&["overflow sat", "overflow wrap", "overflow fail"]),
         },
-        "SETOPT" => draw.one(&[
+        "SETOPT" => draw.one_of(&[
             "nx",
             "xx",
             "get",
@@ -321,44 +291,44 @@ fn meant(word: &str, draw: &mut Draw) -> Args {
             "ex 0",
             "px -1",
         ]),
-        "GETOPT" => draw.one(&["persist", "ex 1000", "pxat 33177117420000", "exat 1", "ex 0"]),
-        "LCSOPT" => draw.one(&["len", "idx", "minmatchlen 2", "withmatchlen"]),
-        "TIME" => draw.one(&["100", "1000", "5000", "0", "-1", "9223372036854775807"]),
-        "BIGTIME" => draw.one(&["100000", "1000000", "-1", "9223372036854775807"]),
-        "AT" => draw.one(&["33177117420", "33177117421", "1", "-1"]),
-        "ATMS" => draw.one(&["33177117420000", "33177117421499", "1"]),
-        "EXPOPT" => draw.one(&["nx", "xx", "gt", "lt", "zz"]),
-        "DB" => draw.one(&["0", "0", "0", "1", "1", "99"]),
-        "FLUSH" => draw.one(&["more", "async"]),
-        "SIDE" => draw.one(&["before", "after"]),
-        "END" => draw.one(&["left", "right"]),
-        "MINMAX" => draw.one(&["min", "max"]),
-        "COUNTOPT" => draw.one(&["count 1", "count 2", "count 30", "count 0"]),
-        "LPOSOPT" => draw.one(&[
+        "GETOPT" => draw.one_of(&["persist", "ex 1000", "pxat 33177117420000", "exat 1", "ex 0"]),
+        "LCSOPT" => draw.one_of(&["len", "idx", "minmatchlen 2", "withmatchlen"]),
+        "TIME" => draw.one_of(&["100", "1000", "5000", "0", "-1", "9223372036854775807"]),
+        "BIGTIME" => draw.one_of(&["100000", "1000000", "-1", "9223372036854775807"]),
+        "AT" => draw.one_of(&["33177117420", "33177117421", "1", "-1"]),
+        "ATMS" => draw.one_of(&["33177117420000", "33177117421499", "1"]),
+        "EXPOPT" => draw.one_of(&["nx", "xx", "gt", "lt", "zz"]),
+        "DB" => draw.one_of(&["0", "0", "0", "1", "1", "99"]),
+        "FLUSH" => draw.one_of(&["more", "async"]),
+        "SIDE" => draw.one_of(&["before", "after"]),
+        "END" => draw.one_of(&["left", "right"]),
+        "MINMAX" => draw.one_of(&["min", "max"]),
+        "COUNTOPT" => draw.one_of(&["count 1", "count 2", "count 30", "count 0"]),
+        "LPOSOPT" => draw.one_of(&[
             "rank 1", "rank -1", "rank 2", "rank 0", "count 0", "count 2", "maxlen 3", "maxlen 0",
         ]),
-        "LIMIT" => draw.one(&["limit 0", "limit 1", "limit 5", "limit -1"]),
+        "LIMIT" => draw.one_of(&["limit 0", "limit 1", "limit 5", "limit -1"]),
         "LIMITS" => {
-            draw.one(&["limit 0 1", "limit 1 2", "limit 0 -1", "limit -1 5", "limit 2 100"])
+            draw.one_of(&["limit 0 1", "limit 1 2", "limit 0 -1", "limit -1 5", "limit 2 100"])
         }
-        "CURSOR" => draw.one(&["0", "0", "0", "x"]),
-        "SCANOPT" => draw.one(&[
+        "CURSOR" => draw.one_of(&["0", "0", "0", "x"]),
+        "SCANOPT" => draw.one_of(&[
             "count 100000",
             "count 100000 match *1*",
             "match m[1-3]* count 100000",
             "count 0",
             "match",
         ]),
-        "TYPEOPT" => draw.one(&["type string", "type list", "type zset", "type none"]),
-        "PATTERN" => draw.one(&["*", "k1*", "k?", "k[1-4]", "[^k]*", "nothing"]),
-        "ZADDOPT" => draw.one(&["nx", "xx", "gt", "lt", "ch", "incr"]),
-        "BOUND" => draw.one(&["-inf", "+inf", "0", "10", "(10", "(3", "30", "-1.5", "(inf"]),
-        "LEX" => draw.one(&["-", "+", "[m1", "(m1", "[m2", "[m", "(z", "m"]),
-        "WEIGHTS" => draw.one(&["weights 1 2", "weights 0.5 -1", "weights inf 0", "weights 1"]),
+        "TYPEOPT" => draw.one_of(&["type string", "type list", "type zset", "type none"]),
+        "PATTERN" => draw.one_of(&["*", "k1*", "k?", "k[1-4]", "[^k]*", "nothing"]),
+        "ZADDOPT" => draw.one_of(&["nx", "xx", "gt", "lt", "ch", "incr"]),
+        "BOUND" => draw.one_of(&["-inf", "+inf", "0", "10", "(10", "(3", "30", "-1.5", "(inf"]),
+        "LEX" => draw.one_of(&["-", "+", "[m1", "(m1", "[m2", "[m", "(z", "m"]),
+        "WEIGHTS" => draw.one_of(&["weights 1 2", "weights 0.5 -1", "weights inf 0", "weights 1"]),
         "AGGREGATE" => {
-            draw.one(&["aggregate sum", "aggregate min", "aggregate max", "aggregate avg"])
+            draw.one_of(&["aggregate sum", "aggregate min", "aggregate max", "aggregate avg"])
         }
-        "WAIT" => draw.one(&["0.001", "0.001", "0.001", "-1", "x"]),
+        "WAIT" => draw.one_of(&["0.001", "0.001", "0.001", "-1", "x"]),
         other => other,
     };
     text(one)

@@ -3,9 +3,10 @@
 //! `LANEWAY_JUDGE_COMMANDS=n` sends so many; others each time.
 
 use crate::client::{Local, Redis, shown};
-use crate::commands::{Draw, command};
+use crate::commands::command;
 use laneway_kv::Store;
 use laneway_resp::Protocol;
+use laneway_testkit::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// In a run of the tests, of each version of the protocol.
@@ -75,9 +76,9 @@ fn compare(test: &str, protocol: Protocol) {
         Ok(redis) => redis,
         Err(why) => return laneway_testkit::skip(why),
     };
-    let seed = Draw::seed();
-    let mut draw = Draw(seed);
-    let mut local = Local::new(Store::with_seed(draw.next()), now_ms());
+    let seed = laneway_testkit::seed();
+    let mut draw = Random::seeded(seed);
+    let mut local = Local::new(Store::with_seed(draw.draw()), now_ms());
     if protocol == Protocol::Resp3 {
         redis.ask(&[b"HELLO".to_vec(), b"3".to_vec()]);
         local.reply.set_protocol(protocol);

@@ -1,8 +1,9 @@
 //! The log of a store, done again on another one, gives the same data: from the start, and from a snapshot on.
 
 use crate::client::{Args, Local, shown};
-use crate::commands::{Draw, command};
+use crate::commands::command;
 use laneway_kv::{DATABASES, Effects, Logged, SnapshotStep, Store};
+use laneway_testkit::Random;
 
 const START_MS: u64 = 1_700_000_000_000;
 const COMMANDS: usize = 4_000;
@@ -16,13 +17,13 @@ type Log = Vec<(usize, Args)>;
 struct Written {
     local: Local,
     log: Log,
-    draw: Draw,
+    draw: Random,
 }
 
 impl Written {
     fn new(seed: u64) -> Written {
-        let mut draw = Draw(seed);
-        let local = Local::new(Store::with_seed(draw.next()), START_MS);
+        let mut draw = Random::seeded(seed);
+        let local = Local::new(Store::with_seed(draw.draw()), START_MS);
         let mut written = Written { local, log: Log::new(), draw };
         for number in 0..KEYS {
             let command = match number % 4 {
@@ -40,8 +41,8 @@ impl Written {
     fn step(&mut self) {
         let mut args = command(&mut self.draw);
         for arg in &mut args[1..] {
-            if arg.starts_with(b"k") && self.draw.below(2) == 0 {
-                *arg = format!("p{}", self.draw.below(KEYS)).into_bytes();
+            if arg.starts_with(b"k") && self.draw.index(2) == 0 {
+                *arg = format!("p{}", self.draw.index(KEYS)).into_bytes();
             }
         }
         let is_select = args[0] == b"select";
@@ -49,17 +50,17 @@ impl Written {
             return;
         }
         // A flush leaves little to compare: seldom.
-        if !(args[0].starts_with(b"flush") && self.draw.below(20) > 0) {
+        if !(args[0].starts_with(b"flush") && self.draw.index(20) > 0) {
             self.ask(args);
         }
         let mut effects = Effects::default();
-        let database = match self.draw.below(20) {
+        let database = match self.draw.index(20) {
             0 => {
-                self.local.now_ms += self.draw.below(100) as u64;
+                self.local.now_ms += self.draw.index(100) as u64;
                 None
             }
             1 => self.local.store.expire_some(self.local.now_ms, 3, &mut effects),
-            2 if self.draw.below(20) == 0 => {
+            2 if self.draw.index(20) == 0 => {
                 self.local.store.evict_one(self.local.now_ms, &mut effects)
             }
             _ => None,
@@ -169,7 +170,7 @@ fn assert_same(mut one: Local, mut other: Local) {
 
 #[test]
 fn the_log_from_the_start_gives_the_data() {
-    let seed = Draw::seed();
+    let seed = laneway_testkit::seed();
     let mut written = Written::new(seed);
     written.local.store.settings_mut().eviction = laneway_kv::Eviction::AllKeysRandom;
     (0..COMMANDS).for_each(|_| written.step());
@@ -179,7 +180,7 @@ fn the_log_from_the_start_gives_the_data() {
 
 #[test]
 fn a_snapshot_and_the_log_since_it_began_give_the_data() {
-    let seed = Draw::seed();
+    let seed = laneway_testkit::seed();
     let mut written = Written::new(seed);
     written.local.store.settings_mut().eviction = laneway_kv::Eviction::VolatileLru;
     for _ in 0..3 {
@@ -205,7 +206,7 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
         );
         let read = replay(store, &written.log);
         assert_same(written.local, read);
-        written = Written::new(written.draw.next());
+        written = Written::new(written.draw.draw());
     }
 }
 
@@ -219,18 +220,18 @@ fn a_damaged_snapshot_is_refused_and_never_panics() {
     let mut snapshot = Vec::new();
     written.local.store.snapshot_begin();
     while written.local.store.snapshot_step(100, 1, &mut snapshot) == SnapshotStep::More {}
-    let (mut at, mut draw) = (0, Draw(2));
+    let (mut at, mut draw) = (0, Random::seeded(2));
     while at < snapshot.len() {
         let len = Store::with_seed(1).load_entry(&snapshot[at..]).expect("it was written so");
         let entry = &snapshot[at..at + len];
-        if draw.below(20) == 0 {
+        if draw.index(20) == 0 {
             for cut in 0..len {
                 let refused = Store::with_seed(1).load_entry(&entry[..cut]);
                 assert!(refused.is_err_and(|damaged| damaged.at <= cut), "cut at {cut}");
             }
             for at in 0..len {
                 let mut other = entry.to_vec();
-                other[at] ^= 1 << draw.below(8);
+                other[at] ^= 1 << draw.index(8);
                 // It may still be an entry; that is what checksums are for.
                 let _ = Store::with_seed(1).load_entry(&other);
             }
@@ -335,20 +336,20 @@ const STRANGE: &[&str] = &[
 
 #[test]
 fn no_arguments_make_a_command_panic() {
-    let mut draw = Draw(Draw::seed());
+    let mut draw = Random::seeded(laneway_testkit::seed());
     let mut local = Local::new(Store::with_seed(1), START_MS);
     let rows: Vec<_> = laneway_kv::DATA_COMMANDS.iter().copied().flatten().collect();
     for round in 0..200_000 {
-        let row = rows[draw.below(rows.len())];
+        let row = rows[draw.index(rows.len())];
         let mut args: Args = row.name.split('|').map(|word| word.as_bytes().to_vec()).collect();
         let least = row.arity.unsigned_abs() as usize;
-        let more = if row.arity < 0 { draw.below(6) } else { 0 };
+        let more = if row.arity < 0 { draw.index(6) } else { 0 };
         while args.len() < least + more {
-            args.push(draw.one(STRANGE).as_bytes().to_vec());
+            args.push(draw.one_of(STRANGE).as_bytes().to_vec());
         }
         // Most keys are of a few, so that they hold something.
-        if draw.below(4) > 0 && args.len() > 1 && !row.name.contains('|') {
-            args[1] = format!("k{}", draw.below(5)).into_bytes();
+        if draw.index(4) > 0 && args.len() > 1 && !row.name.contains('|') {
+            args[1] = format!("k{}", draw.index(5)).into_bytes();
         }
         let reply = local.ask(&args);
         assert!(!reply.is_empty(), "{} answers nothing", shown(&args.join(&b' ')));

@@ -1,5 +1,6 @@
 //! Frames that ask, made field by field and drawn at random; and what an answer must be. Shares no code with the app.
 
+use laneway_testkit::Random;
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) const LISTEN: [&str; 2] = ["10.77.0.9:6379", "[fd00:77::9]:6379"];
@@ -115,20 +116,16 @@ pub(crate) fn answer(question: &Question, frame: &[u8]) -> Vec<u8> {
     udp[8..].to_vec()
 }
 
-/// SplitMix64.
-pub(crate) struct Draw(u64);
+/// Draws keys and questions.
+pub(crate) struct Draw(Random);
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw(seed)
+        Draw(Random::seeded(seed))
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % end.max(1) as u64) as usize
+        self.0.index(end)
     }
 
     /// One of a few, of lengths at every border.

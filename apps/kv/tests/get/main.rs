@@ -155,14 +155,6 @@ impl World {
     }
 }
 
-fn seed() -> u64 {
-    let drawn = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seed = std::env::var("LANEWAY_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| drawn.map_or(1, |since| since.as_nanos() as u64));
-    eprintln!("LANEWAY_SEED={seed}");
-    seed
-}
-
 /// Something that may change what a GET says.
 fn change(world: &mut World, draw: &mut Draw) {
     let (one, other) = (draw.key(), draw.key());
@@ -191,7 +183,7 @@ fn change(world: &mut World, draw: &mut Draw) {
 fn the_program_its_header_on_the_host_and_the_worker_answer_alike() {
     let Some(mut world) = World::new() else { return };
     let referee = referee::compiled();
-    let mut draw = Draw::new(seed());
+    let mut draw = Draw::new(laneway_testkit::seed());
     let (mut fates, mut asked) = ([0u64; 8], 0);
     for _ in 0..120 {
         (0..draw.below(4)).for_each(|_| change(&mut world, &mut draw));

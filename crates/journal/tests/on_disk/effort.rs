@@ -1,7 +1,7 @@
 //! How much of what can be tried is tried: by a run of `make test` a part that is drawn anew, by `make soak
 //! APP=journal` all of it.
 
-use laneway_journal::faults::Random;
+use laneway_random::Random;
 use std::env;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub(crate) fn seed() -> u64 {
         Some(text) => text.parse().unwrap_or_else(|_| panic!("{SEED}={text} is no number")),
         None => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Random(now.as_nanos() as u64).next() >> 32
+            Random::seeded(now.as_nanos() as u64).draw() >> 32
         }
     };
     println!("{SEED}={seed} draws the same again");

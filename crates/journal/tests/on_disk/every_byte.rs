@@ -5,8 +5,9 @@
 
 use crate::effort;
 use crate::store::{Values, apply, start, values_of};
-use laneway_journal::faults::{Disk, Random};
+use laneway_journal::faults::Disk;
 use laneway_journal::{OpenError, Policy, Recovered};
+use laneway_random::Random;
 
 /// Odd, so that a step meets every bit and both kinds of start.
 const STEP_SHORT: u64 = 7;
@@ -23,7 +24,7 @@ struct Small {
 
 /// Closed at its end, or killed.
 fn small(policy: Policy, has_snapshot: bool, is_closed: bool) -> Small {
-    let (disk, mut random, mut truth) = (Disk::new(7), Random(11), Vec::new());
+    let (disk, mut random, mut truth) = (Disk::new(7), Random::seeded(11), Vec::new());
     let (mut journal, mut writer, ..) = start(&disk, policy).expect("nothing fails");
     let mut values = Values::new();
     for round in 0..24 {
@@ -185,7 +186,7 @@ fn no_flipped_byte_of_any_file_goes_unsaid() {
 fn any_bytes_in_any_file_are_refused_or_cut_off() {
     let small = small(Policy::EverySecond, true, false);
     let seed = effort::seed();
-    let (mut random, places) = (Random(seed), small.places(seed));
+    let (mut random, places) = (Random::seeded(seed), small.places(seed));
     for round in 0..effort::of(ROUNDS, ROUNDS_SHORT) {
         let (name, mut content, _) = places[random.below(places.len() as u64) as usize].clone();
         // Behind a head that is whole, or not; lengths that reach about as far as the file are among them.
@@ -193,7 +194,7 @@ fn any_bytes_in_any_file_are_refused_or_cut_off() {
             if random.is_heads() { 64 } else { random.below(content.len() as u64) as usize };
         content.truncate(begin);
         while content.len() < begin + 1_000 {
-            let word = random.next() >> random.below(64);
+            let word = random.draw() >> random.below(64);
             content.extend(word.to_le_bytes());
         }
         let disk = small.with(&name, &content, random.is_heads());

@@ -3,11 +3,12 @@
 
 use crate::effort;
 use crate::store::{KEYS, Values, apply, record, start, values_of};
-use laneway_journal::faults::{Disk, Fault, Random};
+use laneway_journal::faults::{Disk, Fault};
 use laneway_journal::{
     Journal, Next, Policy, Recovered, Refused, SnapshotRefused, SnapshotState, SnapshotWriter,
     Writer,
 };
+use laneway_random::Random;
 use std::mem;
 
 /// A second, in nanoseconds.
@@ -71,7 +72,7 @@ impl World {
         if are_syncs_slow {
             disk.slow_syncs(2 * SECOND_NS);
         }
-        let (random, met) = (Random(seed ^ 0x5eed), Met::default());
+        let (random, met) = (Random::seeded(seed ^ 0x5eed), Met::default());
         World {
             disk,
             random,

@@ -1,8 +1,9 @@
 //! A store small enough to check: each key holds the bytes that were added to it. Adding is not idempotent, so a record
 //! that is done twice or left out shows.
 
-use laneway_journal::faults::{Disk, Random};
+use laneway_journal::faults::Disk;
 use laneway_journal::{Journal, OpenError, Options, Policy, Recovered, Restored, Sequence, Writer};
+use laneway_random::Random;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -23,7 +24,7 @@ pub(crate) fn record(random: &mut Random) -> Vec<u8> {
         };
         record.push(random.below(KEYS) as u8);
         record.extend((length as u32).to_le_bytes());
-        record.extend((0..length).map(|_| random.next() as u8));
+        record.extend((0..length).map(|_| random.draw() as u8));
     }
     record
 }

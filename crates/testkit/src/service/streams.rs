@@ -14,6 +14,7 @@ use laneway_core::{
     App, Bell, Clock, Close, ConnId, DropReason, Lane, LaneError, PortId, StreamLane, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, Stop, run_streams};
+use laneway_random::Random;
 use laneway_spec::{IdlePolicy, SpecError};
 use std::{
     collections::BTreeSet,
@@ -774,16 +775,14 @@ pub fn many_connections_are_served_at_once<R: StreamRig>(rig: &mut R) {
 /// meanwhile.
 pub fn megabytes_cut_at_random_come_back_beside_small_requests<R: StreamRig>(rig: &mut R) {
     const LONG_BYTES: usize = 64 << 20;
-    const PIECE_BYTES_MAX: u64 = 100_000;
+    const PIECE_BYTES_MAX: usize = 100_000;
     let mut bench = Bench::open(rig, "", 1, Manner::Echo);
     let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
     let (sent, small) = (payload(5, LONG_BYTES), payload(6, 100));
     let (mut at, mut came, mut answered) = (0, 0, 0);
-    let (mut asked_bytes, mut answer_bytes, mut state) = (0, 0, 1u64);
+    let (mut asked_bytes, mut answer_bytes, mut random) = (0, 0, Random::seeded(1));
     let returned = bench.serve_until(|bench| {
-        // Knuth's MMIX generator.
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        let end = LONG_BYTES.min(at + 1 + ((state >> 33) % PIECE_BYTES_MAX) as usize);
+        let end = LONG_BYTES.min(at + 1 + random.index(PIECE_BYTES_MAX));
         let written = bench.rig.write(peer, &sent[at..end]);
         at += written;
         asked_bytes += bench.rig.write(other, &small[asked_bytes..]);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::ClientPlan;
-use crate::plan::Plant;
+use crate::segment::Plant;
 use crate::tables::{Tables, TablesOf};
 use crate::timetable::Times;
 use laneway_kinds::{Peer, Protocol};

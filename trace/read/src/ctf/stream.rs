@@ -18,11 +18,11 @@ use super::layout::{
 use super::plan::{EventPlan, Form, Kernel, Plan, Role, StreamPlan, Tells, WANTED_MAX};
 use super::render::Render;
 use super::types::{Duty, Range};
+use crate::about::ReadError;
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
 use crate::event::{Event, FunctionKey, Kind, Loss};
 use crate::input::Input;
 use crate::symbols::Told;
-use crate::trace::ReadError;
 
 /// Bytes read at once: few enough to be still in the first caches when they are decoded.
 const WINDOW_BYTES: usize = 64 << 10;

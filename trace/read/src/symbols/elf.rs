@@ -263,11 +263,8 @@ int main(int n, char **v) { struct pair p = { n, v[0][0] }; return work(&p); }
         };
         let told = tell(&Image::find(&program, &id).expect("its own build id"));
         assert!(told.iter().any(|function| function.inlined == ["twice"]), "{:?}", told[0]);
-        let mut random = 7u64;
-        let mut below = |n: usize| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 33) as usize % n
-        };
+        let mut random = laneway_testkit::Random::seeded(7);
+        let mut below = |n: usize| random.index(n);
         let mut misled = 0;
         for _ in 0..2_000 {
             let mut bytes = whole.clone();

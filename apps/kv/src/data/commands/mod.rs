@@ -10,9 +10,9 @@ mod sorted_sets;
 mod strings;
 mod unions;
 
-use super::chance::Chance;
 use super::keyspace::{Refusal, refusal};
 use crate::command::Command;
+use laneway_random::Random;
 use std::collections::HashSet;
 
 /// Every command on data, by type.
@@ -68,14 +68,14 @@ impl Drawn {
 fn draw_different<T: Clone + Eq + std::hash::Hash>(
     count: usize,
     len: usize,
-    chance: &mut Chance,
-    draw: impl Fn(&mut Chance) -> Option<T>,
+    chance: &mut Random,
+    draw: impl Fn(&mut Random) -> Option<T>,
     all: impl FnOnce() -> Vec<T>,
 ) -> Vec<T> {
     if count.saturating_mul(3) > len {
         let mut all = all();
         for at in 0..count.min(len) {
-            all.swap(at, at + chance.below(len - at));
+            all.swap(at, at + chance.index(len - at));
         }
         all.truncate(count);
         return all;

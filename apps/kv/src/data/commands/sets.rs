@@ -1,11 +1,11 @@
 //! Commands on sets.
 
-use super::super::chance::Chance;
 use super::super::keyspace::*;
 use super::super::set::Set;
 use super::keys::{Scan, cursor, reply_scan};
 use super::{Drawn, draw_different};
 use crate::command::{Command, Flags};
+use laneway_random::Random;
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -100,7 +100,7 @@ fn scard(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 }
 
 /// `count` different members by chance.
-fn draw(set: &Set, count: usize, chance: &mut Chance) -> Vec<Box<[u8]>> {
+fn draw(set: &Set, count: usize, chance: &mut Random) -> Vec<Box<[u8]>> {
     draw_different(count, set.len(), chance, |chance| set.random(chance), || set.members())
 }
 

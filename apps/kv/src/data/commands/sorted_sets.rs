@@ -7,6 +7,7 @@ use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
 use super::{Drawn, draw_different};
 use crate::command::{Command, Flags, Outcome};
+use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 
 /// The rows of the table.
@@ -386,13 +387,13 @@ fn zrandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
     let len = sorted.len();
     let ranks = match drawn {
         None => {
-            let rank = chance.below(len);
+            let rank = chance.index(len);
             sorted.visit(rank..rank + 1, false, |member, _| reply.bulk(member));
             return DONE;
         }
-        Some(Drawn::Any(count)) => (0..count).map(|_| chance.below(len)).collect(),
+        Some(Drawn::Any(count)) => (0..count).map(|_| chance.index(len)).collect(),
         Some(Drawn::Different(count)) => {
-            let draw = |chance: &mut super::Chance| Some(chance.below(len));
+            let draw = |chance: &mut Random| Some(chance.index(len));
             draw_different(count, len, &mut chance, draw, || (0..len).collect())
         }
     };

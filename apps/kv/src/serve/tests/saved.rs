@@ -4,8 +4,9 @@
 use super::durable::logged;
 use super::*;
 use crate::file_log;
-use laneway_journal::faults::{Disk, Fault, Random};
+use laneway_journal::faults::{Disk, Fault};
 use laneway_journal::{Journal as OnDisk, Next, OpenError, Options, Policy, Recovered, Writer};
+use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -206,7 +207,7 @@ struct Script {
 
 impl Script {
     fn new(seed: u64) -> Script {
-        let mut random = Random(seed);
+        let mut random = Random::seeded(seed);
         let lines: Vec<String> = (0..COMMANDS).map(|_| write(&mut random, true)).collect();
         let mut world = World::new();
         let conn = world.open();
@@ -291,7 +292,7 @@ fn a_start_has_the_data_of_before_whatever_was_being_saved() {
     let mut from_snapshots = 0;
     for world in 0..40 {
         let seed = RandomState::new().hash_one(world);
-        let (mut random, disk) = (Random(seed), Disk::new(seed));
+        let (mut random, disk) = (Random::seeded(seed), Disk::new(seed));
         let policy = [Policy::Always, Policy::EverySecond, Policy::No][(seed % 3) as usize];
         let mut now_us = START_US;
         let mut before = Vec::new();

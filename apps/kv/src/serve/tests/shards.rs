@@ -3,6 +3,7 @@
 use super::*;
 use crate::serve::Exchange;
 use laneway_core::Bell;
+use laneway_testkit::Random;
 use std::collections::VecDeque;
 
 /// A client: its worker, and its connection there.
@@ -524,22 +525,22 @@ fn under_always_an_answer_waits_for_the_log_of_the_keys_worker() {
 #[test]
 fn a_read_behind_an_answered_write_never_sees_the_older_value() {
     let seed = laneway_testkit::soak::seed();
-    let mut draw = Draw(seed);
+    let mut draw = Random::seeded(seed);
     for _ in 0..30 {
-        let workers = 2 + draw.below(3);
+        let workers = 2 + draw.index(3);
         let mut crew = Crew::new(workers);
         let clients: Vec<Conn> = (0..6).map(|n| crew.open(n % workers)).collect();
         // By client, what its replies must be: the number of a write, or a read of a key that was at least so high.
         let mut owed: Vec<VecDeque<(usize, u64, bool)>> = vec![VecDeque::new(); clients.len()];
         let (mut written, mut answered) = ([0; 4], [0; 4]);
         for _ in 0..600 {
-            match draw.below(4) {
+            match draw.index(4) {
                 0 => {
-                    let worker = draw.below(workers);
+                    let worker = draw.index(workers);
                     crew.hear(worker);
                 }
                 kind => {
-                    let (client, key) = (draw.below(clients.len()), draw.below(4));
+                    let (client, key) = (draw.index(clients.len()), draw.index(4));
                     let is_write = kind == 1;
                     if is_write {
                         written[key] += 1;
@@ -575,18 +576,6 @@ fn a_read_behind_an_answered_write_never_sees_the_older_value() {
             let conn = clients[0];
             assert_eq!(crew.ask(conn, &format!("INCRBY key{key} 0")), format!(":{number}\r\n"));
         }
-    }
-}
-
-/// Draws by SplitMix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
     }
 }
 

@@ -1,4 +1,4 @@
-//! The crate's only source of randomness: xoshiro256** seeded through splitmix64.
+//! The crate's only source of randomness: xoshiro256** seeded through SplitMix64 ([`laneway_random`]).
 //!
 //! Both are by Blackman and Vigna ("Scrambled Linear Pseudorandom Number Generators", ACM TOMS
 //! 47:4, 2021; reference code in the public domain at prng.di.unimi.it). They are written out
@@ -13,8 +13,8 @@ pub(crate) struct Random {
 
 impl Random {
     pub(crate) fn seeded(seed: u64) -> Self {
-        let mut mixed = seed;
-        Self { state: std::array::from_fn(|_| splitmix64(&mut mixed)) }
+        let mut words = laneway_random::Random::seeded(seed);
+        Self { state: std::array::from_fn(|_| words.draw()) }
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
@@ -71,14 +71,6 @@ pub fn exponential_gaps(seed: u64, gaps: usize) -> Vec<f64> {
     let drawn: Vec<f64> = (0..gaps).map(|_| -random.unit().ln()).collect();
     let mean = drawn.iter().sum::<f64>() / gaps.max(1) as f64;
     drawn.into_iter().map(|gap| gap / mean).collect()
-}
-
-fn splitmix64(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -1,0 +1,73 @@
+//! What a reader of a result must know of its arms before its figures.
+
+use super::entrants::Entrant;
+use crate::result::Segment;
+use crate::tables::{Tables, wiring};
+use laneway_kinds::{AppFacts, Counted, Wiring};
+
+/// What a reader must know of the load that is no schedule.
+pub(super) fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> String {
+    let sent = entrants.iter().enumerate().filter_map(|(arm, entrant)| {
+        let of_arm = segments.iter().filter(|s| s.arm == arm && s.load == load);
+        let rates: Vec<f64> = of_arm.map(|s| s.generator.achieved_pps).collect();
+        let [median, ..] = super::analyse::spread(&rates)?;
+        Some(format!("{} {:.0}", entrant.name, median / 1e3))
+    });
+    format!(
+        "top speed is no schedule: every arm was sent the same number of frames, as fast as the generator \
+         could beside it, so it has no latency, and a rate there is what the arm took while the generator \
+         did what it could; sent, median, thousand/s: {}",
+        sent.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// What a reader must know of arms on TAP devices.
+pub(super) fn taps_note(app: &AppFacts) -> String {
+    let written = match app.race.counted {
+        Counted::Answered => {
+            "What the arm writes goes to the client's sockets within the system call that writes it"
+        }
+        _ => {
+            "What the queue refuses is the device's tx_dropped, here `tap queue full`. What the arm writes to the \
+             other device is counted and dropped within the system call that writes it"
+        }
+    };
+    format!(
+        "an arm on TAP devices has no NAPI thread: the generator's CPU puts each frame into the queue of the device, \
+         and the arm reads it from there by a system call. {written}"
+    )
+}
+
+/// What a reader must know of arms on shared memory; `None` where there are none.
+pub(super) fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> Option<String> {
+    let is_one = |entrant: &&Entrant| {
+        matches!(wiring(tables, entrant.peer, &entrant.lane), Wiring::SharedMemory { .. })
+    };
+    let names = entrants.iter().filter(is_one).map(|entrant| format!("`{}`", entrant.name));
+    let names = names.collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "on shared memory, which nothing of the kernel's reaches: {names}. Generator and far end \
+             are there one process of the lab that polls both ends on the generator's CPU: it copies \
+             each frame into the ring in front of the arm (what that refuses is `memif ring full`), \
+             takes out what the arm sent on, counts and drops it, without an XDP program. So of a driver, \
+             a softirq and the counting, which are in every other arm's CPU time, it has nothing, it \
+             is offered what a process can make, and what arrives has arrived in that process's hands: compare its \
+             rate, its CPU time and its latency with that in mind"
+        )
+    })
+}
+
+/// What a reader must know of arms that do not say what they received; `None` where there are none.
+pub(super) fn uncounted_note(entrants: &[Entrant]) -> Option<String> {
+    let silent = entrants.iter().filter(|entrant| !entrant.counts);
+    let names: Vec<String> = silent.map(|entrant| format!("`{}`", entrant.name)).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "delivered is unknown of {}: nothing of it says what it received. Its CPU time is per offered packet, \
+             received or not, where that of others is per delivered record, so one that loses packets looks cheaper; \
+             it has no rate, no loss and no capacity",
+            names.join(", ")
+        )
+    })
+}
