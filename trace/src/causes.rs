@@ -13,7 +13,7 @@ use laneway_page::number::nouns;
 
 use crate::account::{Gap, Worker};
 use crate::calls::Kind;
-use crate::detect::Facts;
+use crate::detect::{Detector, Facts};
 use crate::model::Model;
 use crate::result::{
     AccountPart, CAUSES_MAX, CalibrationSource, Cause, CauseKind, Confidence, Finding, Layer,
@@ -481,7 +481,7 @@ impl Evidence<'_> {
     }
 
     fn refused(&self) -> Option<String> {
-        let finding = self.findings.iter().find(|finding| finding.title == "backpressure")?;
+        let finding = &self.findings[Detector::Backpressure.place()];
         (finding.state == State::Fired).then(|| finding.sentence.clone())
     }
 

@@ -11,7 +11,7 @@ use crate::series::Timed;
 use crate::shape;
 
 use super::buffers::fills_are_cheap;
-use super::{Case, blank, fired, percent};
+use super::{Case, Detector, blank, fired, percent};
 
 const DIP_P: f64 = 0.01;
 const MODES_APART: f64 = 1.5;
@@ -84,8 +84,8 @@ fn fills(model: &Model, row: u32) -> bool {
     model.rows[row as usize].contexts.iter().any(|&at| below(model, at))
 }
 
-pub(super) fn d3(case: &Case<'_>) -> Finding {
-    let mut finding = blank("D3", "two modes", "ratio of modes");
+pub(super) fn two_modes(case: &Case<'_>) -> Finding {
+    let mut finding = blank(Detector::TwoModes, "ratio of modes");
     let model = case.model;
     let rows: Vec<u32> = candidates(model)
         .into_iter()
@@ -240,8 +240,8 @@ pub(super) struct Periodic {
     pub(super) period_ns: Option<f64>,
 }
 
-pub(super) fn d4(case: &Case<'_>) -> Periodic {
-    let finding = blank("D4", "period", "ms");
+pub(super) fn periodic(case: &Case<'_>) -> Periodic {
+    let finding = blank(Detector::Period, "ms");
     let model = case.model;
     let silent = |finding| Periodic { finding, period_ns: None };
     if case.is_holey() {
@@ -329,8 +329,8 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
     Periodic { finding, period_ns: Some(period_ns) }
 }
 
-pub(super) fn d5(case: &Case<'_>) -> Finding {
-    let finding = blank("D5", "everything slows together", "ratio");
+pub(super) fn common_slowness(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::CommonSlowness, "ratio");
     let model = case.model;
     let Some(found) = common_mode::find(model) else {
         return finding.unmeasurable(format!(
