@@ -96,20 +96,27 @@ pub fn unclosed(result: &Value) -> Option<String> {
     })
 }
 
-/// Judges `said` by `truth`.
+/// Does a result without causes say that it cannot tell whether packets were lost?
 #[must_use]
-pub fn judge(truth: &Truth, said: &[Said], unclosed: Option<String>) -> Verdict {
+pub fn admits(result: &Value) -> bool {
+    result["losses"]["told"] == Value::Bool(false)
+}
+
+/// Judges `said` by `truth`. `admits`: see there.
+#[must_use]
+pub fn judge(truth: &Truth, said: &[Said], admits: bool, unclosed: Option<String>) -> Verdict {
     let is_first = |s: &Said| truth.first.iter().any(|c| c.is(&s.cause, &s.detail));
     let is_true = |s: &Said| is_first(s) || truth.also.iter().any(|c| c.is(&s.cause, &s.detail));
     let named = said.iter().find(|s| is_first(s));
     let wrong: Vec<&Said> = said.iter().filter(|s| !is_true(s)).collect();
-    let right = wrong.is_empty() && (truth.healthy || named.is_some());
+    let declines = truth.cannot_be_told && said.is_empty() && admits;
+    let right = wrong.is_empty() && (truth.healthy || named.is_some() || declines);
     Verdict {
         right,
-        first: if truth.healthy { right } else { said.first().is_some_and(is_first) },
+        first: if truth.healthy || declines { right } else { said.first().is_some_and(is_first) },
         wrong: !wrong.is_empty(),
         wrong_high: wrong.iter().any(|s| s.confidence == "high"),
-        silent: said.is_empty() && !truth.healthy,
+        silent: said.is_empty() && !truth.healthy && !declines,
         size: said
             .iter()
             .find(|s| is_first(s) && sized(truth, s))
@@ -179,7 +186,7 @@ mod tests {
 
     fn verdict(truth: &Truth, causes: Value) -> Verdict {
         let result = result(causes);
-        judge(truth, &said(&result).expect("it has causes"), unclosed(&result))
+        judge(truth, &said(&result).expect("it has causes"), admits(&result), unclosed(&result))
     }
 
     fn lossy() -> Truth {
@@ -235,6 +242,24 @@ mod tests {
         assert!(verdict(&healthy, json!([cause("cold-start", "", 0.02, None, "low")])).right);
         let v = verdict(&healthy, json!([cause("lock", "", 0.02, None, "low")]));
         assert!(v.wrong && !v.wrong_high && !v.right, "{v:?}");
+    }
+
+    #[test]
+    fn what_a_trace_does_not_show_may_be_left_open_and_not_denied() {
+        let mut truth = Truth::new("k", 1, vec![Word::Overload.into()], vec![]);
+        truth.cannot_be_told = true;
+        let judged = |told: bool, causes: Value| {
+            let mut result = result(causes);
+            result["losses"] = json!({"told": told, "rows": []});
+            judge(&truth, &said(&result).expect("it has causes"), admits(&result), None)
+        };
+        let open = judged(false, json!([]));
+        assert!(open.right && open.first && !open.silent, "{open:?}");
+        let denied = judged(true, json!([]));
+        assert!(!denied.right && !denied.first && denied.silent, "{denied:?}");
+        let named = judged(false, json!([cause("overload", "rate", 0.9, None, "low")]));
+        assert!(named.right && named.first, "{named:?}");
+        assert!(!judged(false, json!([cause("lock", "", 0.9, None, "low")])).right);
     }
 
     #[test]

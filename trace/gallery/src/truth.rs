@@ -134,6 +134,8 @@ pub struct Truth {
     pub known_from: Vec<String>,
     /// Packets lost outside of the trace, which the user tells the analysis.
     pub drops: Option<u64>,
+    /// The trace does not show it: right as well is a result without causes that says it cannot tell of losses.
+    pub cannot_be_told: bool,
 }
 
 impl Truth {
@@ -152,6 +154,7 @@ impl Truth {
             sized: Vec::new(),
             known_from: Vec::new(),
             drops: None,
+            cannot_be_told: false,
         };
         truth.close();
         truth
