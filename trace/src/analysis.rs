@@ -169,8 +169,14 @@ impl Analyzer {
         let Self { machine, options } = self;
         let model = Model::new(machine, name, options.measured_cost_ns);
         let blocks = blocks::cut(&model);
-        let case =
-            Case { model: &model, blocks: &blocks, seed: options.seed, drops: options.drops };
+        let workers = account::workers(&model);
+        let case = Case {
+            model: &model,
+            workers: &workers,
+            blocks: &blocks,
+            seed: options.seed,
+            drops: options.drops,
+        };
         let order = order(&model);
         let maxima = model.cut_share() <= CUT_SHARE_MAX;
         let writer = Writer { model: &model, order: &order, maxima };
@@ -190,7 +196,6 @@ impl Analyzer {
                 .filter(|&traced| traced > 0.0)
                 .map(|traced| per_second / traced),
         });
-        let workers = account::workers(&model);
         let losses = causes::losses(&model, source.counts_drops, options.drops);
         let evidence = causes::Evidence {
             model: &model,

@@ -11,6 +11,7 @@ mod health;
 mod kernel;
 mod traffic;
 
+use crate::account::{SHARE_MIN, Worker};
 use crate::blocks::Block;
 use crate::model::Model;
 use crate::result::{Confidence, Finding, Layer, Mark, State};
@@ -31,6 +32,8 @@ const PAUSE_FACTOR: u64 = 20;
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) model: &'a Model,
+    /// Whose account is made already.
+    pub(crate) workers: &'a [Worker],
     pub(crate) blocks: &'a [Block],
     pub(crate) seed: u64,
     /// Packets known from elsewhere to be dropped.
@@ -269,6 +272,17 @@ impl Case<'_> {
     fn sends(&self) -> (u64, u64, u64) {
         let rows = self.model.lanes.iter().flat_map(|lane| &lane.points.sends);
         rows.fold((0, 0, 0), |sum, row| (sum.0 + row.asked, sum.1 + row.sent, sum.2 + row.short))
+    }
+
+    /// A cost that is worth a finding: by its account some worker spends [`SHARE_MIN`] of its time on `busy_ns` at least.
+    fn is_worth_it(&self, busy_ns: f64) -> bool {
+        let span_ns = self.workers.iter().map(|worker| worker.account.span_ns).max();
+        busy_ns >= SHARE_MIN * span_ns.unwrap_or(0) as f64
+    }
+
+    /// By the accounts: what is left of the work is more than what the tracer may have of it.
+    fn is_cost_known(&self) -> bool {
+        self.workers.iter().all(|worker| worker.is_cost_known(self.model))
     }
 
     fn failures(&self) -> u64 {

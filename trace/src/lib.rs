@@ -31,6 +31,7 @@ mod period;
 pub mod planted;
 mod points;
 mod random;
+mod recurrence;
 pub mod result;
 mod rules;
 mod series;

@@ -193,7 +193,8 @@ pub(super) fn buffer_cost(case: &Case<'_>) -> Finding {
         );
         return finding;
     }
-    finding.state = fired(finding.low.is_some_and(|low| low > ALLOCATION_SHARE));
+    let is_felt = case.is_worth_it(corrected) && case.is_cost_known();
+    finding.state = fired(is_felt && finding.low.is_some_and(|low| low > ALLOCATION_SHARE));
     finding.confidence = match model.calibration.source {
         CalibrationSource::Measured => Confidence::High,
         _ => Confidence::Medium,

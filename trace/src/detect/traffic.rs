@@ -180,7 +180,9 @@ pub(super) fn receive_and_send(case: &Case<'_>) -> Finding {
             "Receive costs {ratio:.2} times what send costs per packet, but too few parts of the trace have both for an interval."
         ));
     };
-    finding.state = fired(high < RATIO_OUTSIDE[0] || low > RATIO_OUTSIDE[1]);
+    let is_unbalanced = high < RATIO_OUTSIDE[0] || low > RATIO_OUTSIDE[1];
+    let is_felt = case.is_worth_it(receive_ns + send_ns) && case.is_cost_known();
+    finding.state = fired(is_unbalanced && is_felt);
     finding.confidence = match model.calibration.source {
         CalibrationSource::Measured => Confidence::High,
         _ if model.calibration.overhead_share < 0.1 => Confidence::High,
@@ -191,10 +193,11 @@ pub(super) fn receive_and_send(case: &Case<'_>) -> Finding {
         "A packet costs {:.0} ns to receive and {:.0} ns to send {basis}: {ratio:.2} to 1{}.",
         per_packet.0,
         per_packet.1,
-        if finding.state == State::Fired {
-            ", far from balanced"
-        } else {
-            ", which is balanced or too uncertain to call unbalanced"
+        match (is_unbalanced, is_felt) {
+            (true, true) => ", far from balanced",
+            (true, false) =>
+                ", and both together are no share of the time that counts, or one that is not sure",
+            (false, _) => ", which is balanced or too uncertain to call unbalanced",
         }
     );
     finding
