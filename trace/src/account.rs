@@ -376,7 +376,7 @@ impl<'a> Books<'a> {
         let part_of = spent as f64 / whole;
         let mut left = spent;
         // A handler that is asynchronous, or a point's own time, is not corrected.
-        let kept = (context.self_corrected_ns / whole).clamp(0.0, 1.0);
+        let cost_ns = (part_of * (whole - context.self_corrected_ns)).max(0.0) as u64;
         let unsure = part_of * context.calls as f64 * model.calibration.uncertainty_ns;
         let unsure = if context.own { 0.0 } else { unsure.min(spent as f64) };
         if rare == NONE {
@@ -384,7 +384,8 @@ impl<'a> Books<'a> {
         }
         let tracer = match context.layer {
             Layer::Tracer => left,
-            _ => ((1.0 - kept) * left as f64) as u64,
+            // What was taken out above were no calls that it made longer.
+            _ => cost_ns.min(left),
         };
         self.add(Part::Tracer, "", tracer, unsure);
         left -= tracer;

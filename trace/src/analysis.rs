@@ -18,7 +18,7 @@ use crate::model::{Context, Model, Name};
 use crate::only::{Only, Within};
 use crate::result::*;
 use crate::series::OTHERS;
-use crate::worst::Captured;
+use crate::worst::{Captured, Join};
 use crate::{account, advice, blocks, causes};
 
 /// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
@@ -322,6 +322,10 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     }
     if counts.kernel == 0 {
         withhold("causes of stalls", "no kernel events were recorded".to_owned());
+    } else if model.lanes.iter().all(|lane| lane.kernel_ns[Join::PageFault as usize] == 0) {
+        let why =
+            "the kernel's part has none, so it is that of the functions that touched the memory";
+        withhold("time in page faults", why.to_owned());
     }
     if counts.samples > 0 {
         let why = format!(

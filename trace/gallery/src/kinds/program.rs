@@ -200,7 +200,11 @@ pub(super) fn page_faults(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     ];
     let size = whole_fault(&recorded);
     let words = [Word::PageFaults];
-    Ok(planted(scene, recorded, vec![Word::PageFaults.into()], also, Some((size, &words))))
+    let mut made =
+        planted(scene, recorded, vec![Word::PageFaults.into()], also, Some((size, &words)));
+    // No recorder here tells how long one takes: LTTng's event is a moment.
+    made.truth.cannot_be_told = Some("page faults");
+    Ok(made)
 }
 
 pub(super) fn slow_function(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -306,7 +310,7 @@ pub(super) fn overload_untold(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
         return Err(NotMade::Missed("it lost nothing".to_owned()));
     }
     let mut made = planted(scene, recorded, vec![Word::Overload.into()], Vec::new(), None);
-    made.truth.cannot_be_told = true;
+    made.truth.cannot_be_told = Some("losses");
     Ok(made)
 }
 
