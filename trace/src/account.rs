@@ -15,9 +15,13 @@ use crate::calls::{self, Kind};
 use crate::ledger::{Paused, STRETCH_NS_MIN, Sum, Taken};
 use crate::machine::{Lane, Own};
 use crate::model::Model;
-use crate::result::{ACCOUNTS_MAX, Account, AccountPart, Layer, PARTS_MAX, Part};
+use crate::result::{
+    ACCOUNTS_MAX, Account, AccountPart, CalibrationSource, Layer, PARTS_MAX, Part,
+};
 use crate::tree::NONE;
 
+/// Share of a worker's time from which something is worth saying.
+pub(crate) const SHARE_MIN: f64 = 0.01;
 /// A stretch so many times as long as a call of its function usually is none of its usual work ...
 const PAUSE_FACTOR: u64 = 10;
 /// ... and it is at least so long, ns.
@@ -32,6 +36,10 @@ const BATCH: u64 = 4;
 const WORKER_SHARE: f64 = 0.25;
 /// Our own loop's point for time that passes: no packet needs it.
 const TICK: &str = "app.tick";
+/// How the kernel calls the idle task of a CPU, but for its number.
+const IDLE_TASK: &str = "swapper/";
+/// From a wake-up to the CPU, where nobody had it.
+const WAKE_UP: &str = "waking up";
 /// Where no function is open.
 const OUTSIDE: &str = "outside of traced calls";
 
@@ -66,6 +74,32 @@ pub(crate) struct Gap {
     pub(crate) moments: Vec<u64>,
     /// Its usual call is long: it does not only happen there.
     pub(crate) is_its_own: bool,
+}
+
+impl Worker {
+    /// Share of its time in a part.
+    pub(crate) fn share(&self, part: Part) -> f64 {
+        self.rows(part).map(|row| row.share).sum()
+    }
+
+    pub(crate) fn rows(&self, part: Part) -> impl Iterator<Item = &AccountPart> {
+        self.account.parts.iter().filter(move |row| row.part == part)
+    }
+
+    /// Time in which it had nothing to do.
+    pub(crate) fn spare(&self) -> f64 {
+        self.share(Part::EmptyPolls) + self.share(Part::Waiting)
+    }
+
+    /// Is the cost of the tracer known well enough to blame what is left?
+    pub(crate) fn is_cost_known(&self, model: &Model) -> bool {
+        let unsure: u64 = self.rows(Part::Tracer).map(|row| row.uncertainty_ns).sum();
+        let work = self.share(Part::Work) * self.account.span_ns as f64;
+        match model.calibration.source {
+            CalibrationSource::None => model.calls() == 0,
+            _ => (unsure as f64) < 0.5 * work,
+        }
+    }
 }
 
 /// The workers, the busiest first.
@@ -200,8 +234,13 @@ impl<'a> Books<'a> {
                 gap.name = interrupt(vector);
             }
             Taken::Preempted(task) => {
-                gap.part = Part::Preempted;
-                gap.name = self.named(task).to_owned();
+                let name = self.named(task);
+                // A CPU that was idle was taken by nobody: it took so long to wake up.
+                let (part, name) = match name.starts_with(IDLE_TASK) {
+                    true => (Part::Waiting, WAKE_UP),
+                    false => (Part::Preempted, name),
+                };
+                (gap.part, gap.name) = (part, name.to_owned());
             }
             Taken::Blocked { call, node, by } => {
                 gap.by = match self.named(by) {
@@ -214,12 +253,15 @@ impl<'a> Books<'a> {
                 };
                 gap.part = match gap.kind {
                     Kind::Wait | Kind::Receive => Part::Waiting,
-                    Kind::Sleep if self.sleeps_when_idle(sum) => Part::Waiting,
+                    Kind::Sleep if self.sleeps_when_idle(call, node) => Part::Waiting,
                     _ => Part::Blocked,
                 };
             }
             Taken::Syscall(call) => {
                 (gap.kind, gap.name) = (calls::kind(call), calls::name(call));
+                if gap.kind == Kind::Sleep && self.sleeps_when_idle(Some(call), NONE) {
+                    return self.add(Part::Waiting, &gap.name, sum.ns, 0.0);
+                }
                 let usual = match gap.kind {
                     Kind::Receive | Kind::Send | Kind::Wait => sum.ns,
                     Kind::Transfer => sum.ns - sum.long_ns,
@@ -255,8 +297,15 @@ impl<'a> Books<'a> {
         (name.clone(), kind)
     }
 
-    /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way.
-    fn sleeps_when_idle(&self, sum: &Sum) -> bool {
+    /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way. It sleeps in this call,
+    /// or, where calls are not told, in this context, whoever wakes it.
+    fn sleeps_when_idle(&self, call: Option<u32>, node: u32) -> bool {
+        let here = |taken: &Taken| match *taken {
+            Taken::Blocked { call: other, node: there, .. } => (other, there) == (call, node),
+            _ => false,
+        };
+        let all = self.lane.ledger.rows.iter();
+        let times: u64 = all.filter(|(taken, _)| here(taken)).map(|(_, sum)| sum.times).sum();
         let told: u64 = self.lane.points.polls.iter().map(|row| row.empty).sum();
         let called: u64 = self.model.polls.iter().map(|poll| poll.empty).sum();
         let rows = self.lane.ledger.rows.iter();
@@ -265,7 +314,7 @@ impl<'a> Books<'a> {
             .map(|(_, sum)| sum.times)
             .sum();
         let empty = if told > 0 { told } else { called.max(returned) };
-        empty > 0 && 2 * sum.times >= empty
+        empty > 0 && 2 * times >= empty
     }
 
     /// Contexts that are called rarely and take long, and all below them: by the outermost, `NONE` elsewhere.
@@ -327,7 +376,7 @@ impl<'a> Books<'a> {
         let part_of = spent as f64 / whole;
         let mut left = spent;
         // A handler that is asynchronous, or a point's own time, is not corrected.
-        let kept = (context.self_corrected_ns / whole).clamp(0.0, 1.0);
+        let cost_ns = (part_of * (whole - context.self_corrected_ns)).max(0.0) as u64;
         let unsure = part_of * context.calls as f64 * model.calibration.uncertainty_ns;
         let unsure = if context.own { 0.0 } else { unsure.min(spent as f64) };
         if rare == NONE {
@@ -335,7 +384,8 @@ impl<'a> Books<'a> {
         }
         let tracer = match context.layer {
             Layer::Tracer => left,
-            _ => ((1.0 - kept) * left as f64) as u64,
+            // What was taken out above were no calls that it made longer.
+            _ => cost_ns.min(left),
         };
         self.add(Part::Tracer, "", tracer, unsure);
         left -= tracer;

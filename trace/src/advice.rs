@@ -8,7 +8,7 @@
 //! people try first where pools are. Every advice names the experiment that would prove it wrong. Nothing is said of lanes,
 //! pools or pinning that the trace does not show.
 
-use crate::detect::Facts;
+use crate::detect::{Detector, Facts};
 use crate::model::Model;
 use crate::result::{Advice, CalibrationSource, Cause, CauseKind, Finding, SilentAdvice, State};
 
@@ -236,24 +236,23 @@ fn cure(cause: &Cause) -> Option<Advice> {
 }
 
 impl Evidence<'_> {
-    /// The finding of detector `number` (1 to 12).
-    fn finding(&self, number: usize) -> &Finding {
-        &self.findings[number - 1]
+    fn finding(&self, detector: Detector) -> &Finding {
+        &self.findings[detector.place()]
     }
 
-    fn fired(&self, number: usize) -> bool {
-        self.finding(number).state == State::Fired
+    fn fired(&self, detector: Detector) -> bool {
+        self.finding(detector).state == State::Fired
     }
 
-    fn says(&self, number: usize) -> String {
-        let finding = self.finding(number);
+    fn says(&self, detector: Detector) -> String {
+        let finding = self.finding(detector);
         format!("{}: {}", finding.id, finding.sentence)
     }
 
     /// The advice rests on a detector that could not look.
-    fn unknown(&self, number: usize) -> Option<String> {
-        let state = self.finding(number).state;
-        matches!(state, State::Withheld | State::NotMeasurable).then(|| self.says(number))
+    fn unknown(&self, detector: Detector) -> Option<String> {
+        let state = self.finding(detector).state;
+        matches!(state, State::Withheld | State::NotMeasurable).then(|| self.says(detector))
     }
 }
 
@@ -263,18 +262,21 @@ fn raise_cache(evidence: &Evidence<'_>) -> Decision {
     if evidence.model.pools.pools.is_empty() && !evidence.model.rows.iter().any(is_pool) {
         return None;
     }
-    if let Some(why) = evidence.unknown(6) {
+    if let Some(why) = evidence.unknown(Detector::MempoolCycle) {
         return Some(Err(why));
     }
     let facts = evidence.facts;
     let costly = facts.refill_share > REFILL_SHARE_MIN;
-    if evidence.fired(5) {
-        return Some(Err(format!("The CPU explains the slow times. {}", evidence.says(5))));
+    if evidence.fired(Detector::CommonSlowness) {
+        return Some(Err(format!(
+            "The CPU explains the slow times. {}",
+            evidence.says(Detector::CommonSlowness)
+        )));
     }
-    if evidence.fired(6) && (facts.failures > 0 || costly) {
-        return Some(Ok(evidence.says(6)));
+    if evidence.fired(Detector::MempoolCycle) && (facts.failures > 0 || costly) {
+        return Some(Ok(evidence.says(Detector::MempoolCycle)));
     }
-    let mut why = vec![evidence.finding(6).sentence.clone()];
+    let mut why = vec![evidence.finding(Detector::MempoolCycle).sentence.clone()];
     if facts.refills > 0 {
         why.push(format!(
             "Fills take {:.1} % of the productive time, below the {:.0} % at which the cache is worth touching.",
@@ -307,15 +309,15 @@ fn raise_cache(evidence: &Evidence<'_>) -> Decision {
 }
 
 fn enlarge_pool(evidence: &Evidence<'_>) -> Decision {
-    (evidence.facts.failures > 0).then(|| Ok(evidence.says(6)))
+    (evidence.facts.failures > 0).then(|| Ok(evidence.says(Detector::MempoolCycle)))
 }
 
 fn own_cpu(evidence: &Evidence<'_>) -> Decision {
-    if evidence.fired(5) {
-        return Some(Ok(evidence.says(5)));
+    if evidence.fired(Detector::CommonSlowness) {
+        return Some(Ok(evidence.says(Detector::CommonSlowness)));
     }
-    if evidence.finding(7).state == State::Withheld {
-        return Some(Err(evidence.says(7)));
+    if evidence.finding(Detector::Stalls).state == State::Withheld {
+        return Some(Err(evidence.says(Detector::Stalls)));
     }
     let unattributed = evidence.facts.unattributed_stalls > 0
         && !evidence.causes.iter().any(|cause| cause.cause == CauseKind::Preempted);
@@ -326,11 +328,11 @@ fn own_cpu(evidence: &Evidence<'_>) -> Decision {
 }
 
 fn kernel_join(evidence: &Evidence<'_>) -> Decision {
-    let stalls = evidence.facts.unattributed_stalls > 0 && evidence.fired(7);
+    let stalls = evidence.facts.unattributed_stalls > 0 && evidence.fired(Detector::Stalls);
     let missing = evidence.model.counts.kernel == 0;
-    let blind = evidence.finding(8).state == State::NotMeasurable || stalls;
+    let blind = evidence.finding(Detector::Crossings).state == State::NotMeasurable || stalls;
     match (missing, stalls) {
-        (true, true) => Some(Ok(evidence.says(7))),
+        (true, true) => Some(Ok(evidence.says(Detector::Stalls))),
         (true, false) if blind && evidence.model.calls() > 0 => Some(Ok(
             "No kernel event is in the trace: wall time is all that is known, so preemption, system calls and interrupts look alike.".to_owned(),
         )),
@@ -360,13 +362,16 @@ fn control_run(evidence: &Evidence<'_>) -> Decision {
 }
 
 fn keep_events(evidence: &Evidence<'_>) -> Decision {
-    (evidence.model.counts.losses > 0).then(|| Ok(evidence.says(12)))
+    (evidence.model.counts.losses > 0).then(|| Ok(evidence.says(Detector::Health)))
 }
 
 fn recurring(evidence: &Evidence<'_>) -> Decision {
-    match (evidence.fired(4), evidence.fired(6) && evidence.facts.failures == 0) {
-        (true, true) => Some(Err(evidence.says(6))),
-        (true, false) => Some(Ok(evidence.says(4))),
+    match (
+        evidence.fired(Detector::Period),
+        evidence.fired(Detector::MempoolCycle) && evidence.facts.failures == 0,
+    ) {
+        (true, true) => Some(Err(evidence.says(Detector::MempoolCycle))),
+        (true, false) => Some(Ok(evidence.says(Detector::Period))),
         _ => None,
     }
 }
@@ -374,8 +379,10 @@ fn recurring(evidence: &Evidence<'_>) -> Decision {
 fn block_when_idle(evidence: &Evidence<'_>) -> Decision {
     let idle = evidence.facts.idle_share > IDLE_SHARE_MIN;
     match (idle, evidence.facts.lossy) {
-        (true, false) => Some(Ok(evidence.says(1))),
-        (true, true) => Some(Err(format!("There is loss or queueing. {}", evidence.says(1)))),
+        (true, false) => Some(Ok(evidence.says(Detector::EmptyPolls))),
+        (true, true) => {
+            Some(Err(format!("There is loss or queueing. {}", evidence.says(Detector::EmptyPolls))))
+        }
         _ => None,
     }
 }

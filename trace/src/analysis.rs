@@ -18,7 +18,7 @@ use crate::model::{Context, Model, Name};
 use crate::only::{Only, Within};
 use crate::result::*;
 use crate::series::OTHERS;
-use crate::worst::Captured;
+use crate::worst::{Captured, Join};
 use crate::{account, advice, blocks, causes};
 
 /// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
@@ -169,8 +169,14 @@ impl Analyzer {
         let Self { machine, options } = self;
         let model = Model::new(machine, name, options.measured_cost_ns);
         let blocks = blocks::cut(&model);
-        let case =
-            Case { model: &model, blocks: &blocks, seed: options.seed, drops: options.drops };
+        let workers = account::workers(&model);
+        let case = Case {
+            model: &model,
+            workers: &workers,
+            blocks: &blocks,
+            seed: options.seed,
+            drops: options.drops,
+        };
         let order = order(&model);
         let maxima = model.cut_share() <= CUT_SHARE_MAX;
         let writer = Writer { model: &model, order: &order, maxima };
@@ -190,7 +196,6 @@ impl Analyzer {
                 .filter(|&traced| traced > 0.0)
                 .map(|traced| per_second / traced),
         });
-        let workers = account::workers(&model);
         let losses = causes::losses(&model, source.counts_drops, options.drops);
         let evidence = causes::Evidence {
             model: &model,
@@ -317,6 +322,10 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     }
     if counts.kernel == 0 {
         withhold("causes of stalls", "no kernel events were recorded".to_owned());
+    } else if model.lanes.iter().all(|lane| lane.kernel_ns[Join::PageFault as usize] == 0) {
+        let why =
+            "the kernel's part has none, so it is that of the functions that touched the memory";
+        withhold("time in page faults", why.to_owned());
     }
     if counts.samples > 0 {
         let why = format!(

@@ -7,22 +7,18 @@
 //! What is not known is no cause: time that is unknown stays unknown, and where losses are not counted nothing is said
 //! of them.
 
-mod period;
-
 use laneway_page::number::nouns;
 
-use crate::account::{Gap, Worker};
+use crate::account::{Gap, SHARE_MIN, Worker};
 use crate::calls::Kind;
-use crate::detect::Facts;
-use crate::model::Model;
+use crate::detect::{Detector, Facts};
+use crate::model::{Model, Row};
+use crate::recurrence;
 use crate::result::{
-    AccountPart, CAUSES_MAX, CalibrationSource, Cause, CauseKind, Confidence, Finding, Layer,
-    LossRow, Losses, Part, State,
+    CAUSES_MAX, Cause, CauseKind, Confidence, Finding, Layer, LossRow, Losses, Part, State,
 };
 
-/// Share of a worker's time from which something is worth saying.
-const SHARE_MIN: f64 = 0.01;
-/// ... and from which interrupts are: a worker's CPU has always some.
+/// Share of a worker's time from which interrupts are worth saying: a worker's CPU has always some.
 const INTERRUPTS_MIN: f64 = 0.05;
 /// A worker that has less than this share of its time to spare is overloaded, if packets wait or are lost.
 const SPARE_MIN: f64 = 0.2;
@@ -132,28 +128,12 @@ fn cause(cause: CauseKind, detail: &str, worker: Option<&Worker>, share: f64) ->
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    // A sum of nothing may be -0.0.
+    format!("{:.1} %", (100.0 * share).max(0.0))
 }
 
 fn milliseconds(ns: f64) -> String {
     format!("{:.3} ms", ns / 1e6)
-}
-
-impl Worker {
-    /// Share of its time in a part.
-    fn share(&self, part: Part) -> f64 {
-        let rows = self.account.parts.iter().filter(|row| row.part == part);
-        rows.map(|row| row.share).sum()
-    }
-
-    fn rows(&self, part: Part) -> impl Iterator<Item = &AccountPart> {
-        self.account.parts.iter().filter(move |row| row.part == part)
-    }
-
-    /// Time in which it had nothing to do.
-    fn spare(&self) -> f64 {
-        self.share(Part::EmptyPolls) + self.share(Part::Waiting)
-    }
 }
 
 /// Gaps of one kind and name.
@@ -168,8 +148,13 @@ impl Together<'_> {
         self.gaps.iter().map(|gap| gap.ns).sum()
     }
 
+    /// A call that blocks is one time, though the kernel was busy with it as well.
     fn times(&self) -> u64 {
-        self.gaps.iter().map(|gap| gap.times).sum()
+        let of = |is_blocked: bool| -> u64 {
+            let gaps = self.gaps.iter().filter(|gap| (gap.part == Part::Blocked) == is_blocked);
+            gaps.map(|gap| gap.times).sum()
+        };
+        of(true).max(of(false))
     }
 
     fn longest_ns(&self) -> u64 {
@@ -252,8 +237,9 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whatever takes the CPU away finds a worker where it is most of the time. Silences that are all in one function,
-    /// though the worker is seldom there, are the function's own.
+    /// Whatever takes the CPU away finds a worker where it is for most of its time on the CPU. Silences that are all in one
+    /// function, though the worker is seldom there, are the function's own. But a worker loses its CPU most easily where
+    /// it enters the kernel: of functions that take or give packets, or call the kernel, nothing can be said.
     fn is_not_by_chance(&self, worker: &Worker, gap: &Gap) -> bool {
         let unknown = worker.gaps.iter().filter(|other| other.part == Part::Unknown);
         let elsewhere: u64 =
@@ -263,8 +249,14 @@ impl Evidence<'_> {
         }
         let row = self.model.rows.iter().position(|row| row.name == gap.name);
         let Some(row) = row else { return false };
+        if carries_packets(&self.model.rows[row]) {
+            return false;
+        }
         let there = worker.functions.iter().find(|(other, _)| *other as usize == row);
-        let usual = there.map_or(0.0, |(_, ns)| *ns) / worker.account.span_ns.max(1) as f64;
+        let idle = [Part::Waiting, Part::Blocked, Part::Preempted, Part::Unknown];
+        let off: f64 = idle.iter().map(|&part| worker.share(part)).sum();
+        let on_ns = (1.0 - off).max(0.0) * worker.account.span_ns as f64;
+        let usual = there.map_or(0.0, |(_, ns)| *ns) / on_ns.max(1.0);
         usual.powf(gap.times as f64) < BY_CHANCE_MAX && usual < 0.5
     }
 
@@ -287,7 +279,7 @@ impl Evidence<'_> {
             true => Confidence::High,
             false => Confidence::Medium,
         };
-        let recurs = period::of(&together.moments());
+        let recurs = recurrence::of(&together.moments());
         found.period_ns = recurs.map(|period| period.ns as u64);
         let who = &worker.account.name;
         let took = format!("{} of its time", percent(share));
@@ -352,22 +344,11 @@ impl Evidence<'_> {
         causes.push(found);
     }
 
-    /// Is the cost of the tracer known well enough to blame what is left?
-    fn is_cost_known(&self, worker: &Worker) -> bool {
-        let calibration = &self.model.calibration;
-        let unsure: u64 = worker.rows(Part::Tracer).map(|row| row.uncertainty_ns).sum();
-        let work = worker.share(Part::Work) * worker.account.span_ns as f64;
-        match calibration.source {
-            CalibrationSource::None => self.model.calls() == 0,
-            _ => (unsure as f64) < 0.5 * work,
-        }
-    }
-
     /// One function, or allocation, is most of the work.
     fn work(&self, worker: &Worker, causes: &mut Vec<Cause>) {
         let span_ns = worker.account.span_ns.max(1) as f64;
         let work_ns: f64 = worker.functions.iter().map(|(_, ns)| ns).sum();
-        if work_ns < FUNCTION_SHARE_MIN * span_ns || !self.is_cost_known(worker) {
+        if work_ns < FUNCTION_SHARE_MIN * span_ns || !worker.is_cost_known(self.model) {
             return;
         }
         let model = self.model;
@@ -396,11 +377,7 @@ impl Evidence<'_> {
         }
         let Some(&(row, ns)) = worker.functions.iter().find(|(row, _)| {
             let row = &model.rows[*row as usize];
-            let name = &row.name;
-            let carries = crate::rules::is_receive_root(name)
-                || crate::rules::is_send_root(name)
-                || row.layer_shares[Layer::Kernel.index()] > 0.5;
-            !row.own && !row.dominated && !carries
+            !row.own && !row.dominated && !carries_packets(row)
         }) else {
             return;
         };
@@ -410,7 +387,7 @@ impl Evidence<'_> {
             return;
         }
         // Of our own loop's few points one is always the largest: it says where, once something is wrong.
-        let is_wrong = !self.losses.rows.is_empty() || self.facts.backlog.is_some();
+        let is_wrong = !self.losses.rows.is_empty() || self.is_behind();
         let is_loops = row.name.starts_with("app.") || row.name.starts_with("lane.");
         // A loop that polls has most of its time somewhere; unless its polls are known, that says nothing.
         if is_loops && !is_wrong || !worker.polls && worker.share(Part::EmptyPolls) < POLLING_MIN {
@@ -481,13 +458,19 @@ impl Evidence<'_> {
     }
 
     fn refused(&self) -> Option<String> {
-        let finding = self.findings.iter().find(|finding| finding.title == "backpressure")?;
+        let finding = &self.findings[Detector::Backpressure.place()];
         (finding.state == State::Fired).then(|| finding.sentence.clone())
+    }
+
+    /// Does more come than is taken, as far as polls tell? Where losses are counted and there is none, the source offers
+    /// no more than is taken, however full each poll is.
+    fn is_behind(&self) -> bool {
+        self.facts.backlog.is_some() && !self.losses.told
     }
 
     fn overload(&self, lost: u64, causes: &mut Vec<Cause>) {
         let backlog = self.facts.backlog.as_ref();
-        if lost == 0 && backlog.is_none() {
+        if lost == 0 && !self.is_behind() {
             return;
         }
         let most = self.losses.rows.iter().find(|row| WAY_IN.contains(&row.reason.as_str()));
@@ -549,6 +532,14 @@ impl Evidence<'_> {
         found.sentence.clone_from(&uneven.sentence);
         causes.push(found);
     }
+}
+
+/// Is the function a part of taking or giving packets, or a way into the kernel?
+fn carries_packets(row: &Row) -> bool {
+    crate::rules::is_receive_root(&row.name)
+        || crate::rules::is_send_root(&row.name)
+        || row.receive_share + row.send_share > 0.5 * (1.0 - row.layer_shares[Layer::Idle.index()])
+        || row.layer_shares[Layer::Kernel.index()] > 0.5
 }
 
 fn place(row: &LossRow) -> String {

@@ -11,6 +11,7 @@ mod health;
 mod kernel;
 mod traffic;
 
+use crate::account::{SHARE_MIN, Worker};
 use crate::blocks::Block;
 use crate::model::Model;
 use crate::result::{Confidence, Finding, Layer, Mark, State};
@@ -31,6 +32,8 @@ const PAUSE_FACTOR: u64 = 20;
 #[derive(Debug)]
 pub(crate) struct Case<'a> {
     pub(crate) model: &'a Model,
+    /// Whose account is made already.
+    pub(crate) workers: &'a [Worker],
     pub(crate) blocks: &'a [Block],
     pub(crate) seed: u64,
     /// Packets known from elsewhere to be dropped.
@@ -67,45 +70,90 @@ pub(crate) struct Uneven {
     pub(crate) sentence: String,
 }
 
+/// What is looked for, in the order of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detector {
+    EmptyPolls,
+    ReceiveAndSend,
+    TwoModes,
+    Period,
+    CommonSlowness,
+    MempoolCycle,
+    Stalls,
+    Crossings,
+    Imbalance,
+    Backpressure,
+    BufferCost,
+    Health,
+}
+
+impl Detector {
+    /// Its place among the findings.
+    pub(crate) const fn place(self) -> usize {
+        self as usize
+    }
+
+    /// "D1" to "D12", as the specification numbers them.
+    fn id(self) -> String {
+        format!("D{}", self.place() + 1)
+    }
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::EmptyPolls => "empty polls",
+            Self::ReceiveAndSend => "receive and send cost",
+            Self::TwoModes => "two modes",
+            Self::Period => "period",
+            Self::CommonSlowness => "everything slows together",
+            Self::MempoolCycle => "mempool cycle",
+            Self::Stalls => "stalls",
+            Self::Crossings => "kernel crossings",
+            Self::Imbalance => "imbalance",
+            Self::Backpressure => "backpressure",
+            Self::BufferCost => "allocation",
+            Self::Health => "trace health",
+        }
+    }
+}
+
 /// All twelve, in order.
 pub(crate) fn all(case: &Case<'_>) -> (Vec<Finding>, Facts) {
     let mut facts = Facts::default();
     // The two that take long, and neither needs the other.
     let (common, period) = thread::scope(|scope| {
-        let common = scope.spawn(|| durations::d5(case));
-        let period = durations::d4(case);
+        let common = scope.spawn(|| durations::common_slowness(case));
+        let period = durations::periodic(case);
         (common.join().unwrap_or_else(|panic| resume_unwind(panic)), period)
     });
-    let (d6, stall_facts) = (buffers::d6(case, &period, &mut facts), &mut facts);
-    let d7 = kernel::d7(case, common.state == State::Fired, stall_facts);
+    let cycle = buffers::mempool_cycle(case, &period, &mut facts);
+    let stalled = kernel::stalled(case, common.state == State::Fired, &mut facts);
     let backlog = backlog::worst(case);
-    stall_facts.backlog =
-        backlog.as_ref().filter(|backlog| backlog.is_found()).map(|backlog| Behind {
-            thread: backlog.thread,
-            words: backlog.words(),
-            is_lasting: backlog.confidence() == Confidence::High,
-        });
+    facts.backlog = backlog.as_ref().filter(|backlog| backlog.is_found()).map(|backlog| Behind {
+        thread: backlog.thread,
+        words: backlog.words(),
+        is_lasting: backlog.confidence() == Confidence::High,
+    });
     let findings = vec![
-        traffic::d1(case, backlog.as_ref(), stall_facts),
-        traffic::d2(case),
-        durations::d3(case),
+        traffic::empty_polls(case, backlog.as_ref(), &mut facts),
+        traffic::receive_and_send(case),
+        durations::two_modes(case),
         period.finding,
         common,
-        d6,
-        d7,
-        kernel::d8(case),
-        traffic::d9(case, backlog.as_ref(), stall_facts),
-        traffic::d10(case),
-        buffers::d11(case),
-        health::d12(case),
+        cycle,
+        stalled,
+        kernel::crossings(case),
+        traffic::imbalance(case, backlog.as_ref(), &mut facts),
+        traffic::backpressure(case),
+        buffers::buffer_cost(case),
+        health::trace_health(case),
     ];
     (findings, facts)
 }
 
-fn blank(id: &str, title: &str, unit: &str) -> Finding {
+fn blank(detector: Detector, unit: &str) -> Finding {
     Finding {
-        id: id.to_owned(),
-        title: title.to_owned(),
+        id: detector.id(),
+        title: detector.title().to_owned(),
         state: State::Silent,
         value: None,
         unit: unit.to_owned(),
@@ -224,6 +272,17 @@ impl Case<'_> {
     fn sends(&self) -> (u64, u64, u64) {
         let rows = self.model.lanes.iter().flat_map(|lane| &lane.points.sends);
         rows.fold((0, 0, 0), |sum, row| (sum.0 + row.asked, sum.1 + row.sent, sum.2 + row.short))
+    }
+
+    /// A cost that is worth a finding: by its account some worker spends [`SHARE_MIN`] of its time on `busy_ns` at least.
+    fn is_worth_it(&self, busy_ns: f64) -> bool {
+        let span_ns = self.workers.iter().map(|worker| worker.account.span_ns).max();
+        busy_ns >= SHARE_MIN * span_ns.unwrap_or(0) as f64
+    }
+
+    /// By the accounts: what is left of the work is more than what the tracer may have of it.
+    fn is_cost_known(&self) -> bool {
+        self.workers.iter().all(|worker| worker.is_cost_known(self.model))
     }
 
     fn failures(&self) -> u64 {

@@ -32,7 +32,9 @@ const YEAR_2000_NS: u64 = 946_684_800_000_000_000;
 pub fn diff(before: &[Report], after: &[Report]) -> Difference {
     let (order, recordings) = in_order(before, after);
     let reports: Vec<&Report> = recordings.iter().map(|(_, report)| *report).collect();
-    let cost = work::common_cost(&reports);
+    let calibrations: Vec<Calibration> =
+        reports.iter().map(|report| report.analysis.calibration).collect();
+    let cost = work::common_cost(&calibrations);
     let per_packet =
         reports.iter().all(|report| report.analysis.packets.received.is_some_and(|n| n > 0));
     let mut rows = Row::of(&recordings, cost, per_packet);

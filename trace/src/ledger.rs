@@ -184,9 +184,12 @@ impl Ledger {
         self.task = Some(task);
     }
 
+    /// Some kernels tell twice: when it is made runnable, and when that is done. The first says by whom.
     pub(crate) fn woken_by(&mut self, task: FunctionKey) {
-        self.waker = Some(task);
-        self.woken = true;
+        if !self.woken {
+            self.waker = Some(task);
+            self.woken = true;
+        }
     }
 
     pub(crate) fn returned(&mut self, value: i32) {

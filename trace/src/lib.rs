@@ -30,6 +30,7 @@ mod only;
 mod period;
 pub mod planted;
 mod points;
+mod recurrence;
 pub mod result;
 mod rules;
 mod series;

@@ -33,6 +33,8 @@ pub struct Name {
 const LEAVES_MIN: u64 = 1_000;
 /// Largest cost per call that is believed to be a tracer's, ns. Longer shortest calls did work.
 const COST_NS_MAX: u64 = 1_000;
+/// A usual call costs at most so many times what the cheapest does; what is longer did work.
+const USUAL_MAX: u64 = 2;
 /// Parents under which a function must appear to be a handler by habit alone.
 const HANDLER_PARENTS_MIN: usize = 3;
 /// ... and in at most this share of the calls of each of them.
@@ -710,10 +712,14 @@ fn calibration(
         Some(inside) if inside <= COST_NS_MAX => {
             let outside = gaps.quantile(0.01).filter(|&gap| gap <= COST_NS_MAX);
             let outside = outside.filter(|_| gaps.total() >= LEAVES_MIN).unwrap_or(0);
-            // What the shortest leaf did itself is not the tracer's, and a usual call costs more than the cheapest.
-            let usual = leaves.quantile(0.1).unwrap_or(inside).saturating_sub(inside);
-            let apart = (usual as f64).max(LEAF_NS);
-            found(CalibrationSource::Estimated, inside as f64, outside as f64, apart)
+            // A usual call costs more than the cheapest: as much as half of the calls of the shortest leaf do at least.
+            let usual = contexts.iter().filter(is_leaf).filter(|leaf| leaf.calls >= LEAVES_MIN);
+            let usual = usual.filter_map(|leaf| leaf.histogram.quantile(0.5)).min();
+            let usual = usual.unwrap_or(inside).clamp(inside, USUAL_MAX * inside.max(1));
+            let times = usual as f64 / inside.max(1) as f64;
+            // What the shortest leaf did itself is not the tracer's.
+            let apart = (usual.saturating_sub(inside) as f64).max(LEAF_NS);
+            found(CalibrationSource::Estimated, usual as f64, times * outside as f64, apart)
         }
         _ => found(CalibrationSource::None, 0.0, 0.0, 0.0),
     }

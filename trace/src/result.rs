@@ -203,7 +203,8 @@ pub struct Withheld {
 pub enum CalibrationSource {
     /// A null call was measured on the same host, core and tracer.
     Measured,
-    /// The 1st percentile of leaf durations: an upper bound of what a call inside costs; nothing is known of the outside.
+    /// Half of the calls of the shortest leaf take so long inside. The shortest gap between neighbouring calls, longer by
+    /// as much as that is longer than the shortest leaf calls of all, is the outside.
     Estimated,
     /// Nothing to correct: the trace has no calls, or too few leaves.
     None,

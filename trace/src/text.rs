@@ -172,7 +172,7 @@ fn cost(page: &mut Page, analysis: &Analysis) {
     let source = match cost.source {
         CalibrationSource::Measured => "measured",
         CalibrationSource::Estimated => {
-            "estimated (1st percentile of leaf calls, and of gaps between calls)"
+            "estimated (from the shortest calls, and the gaps between calls)"
         }
         CalibrationSource::None => {
             page.field("tracer", "its cost per call is not known; nothing is taken off");

@@ -5,7 +5,7 @@ use laneway_trace::result::{Analysis, CauseKind, Confidence, Part};
 use laneway_trace::{Analyzer, Name, Options, Source, text};
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Thread, ThreadId};
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "worker_loop",
     "poll_packets",
     "process_packet",
@@ -16,6 +16,9 @@ const NAMES: [&str; 10] = [
     "tx_socket_full",
     "not_for_us",
     "other",
+    "swapper/0",
+    "rte_eth_rx_burst",
+    "copy_out",
 ];
 
 /// What the tracer of these scripts costs: next to nothing.
@@ -266,6 +269,51 @@ fn overload_with_two_ports_is_told_rightly() {
     assert_eq!(analysis.causes[0].cause, CauseKind::Overload, "{:#?}", analysis.causes);
     assert!(!analysis.losses.told);
     assert!(text::analysis(&analysis).contains("cannot be told"));
+    // A counter that stays at nothing says more than full polls do: whatever waits was taken in time.
+    assert_eq!(analyse(&quiet, Options::default(), true).causes, []);
+}
+
+#[test]
+fn a_loop_that_sleeps_while_there_is_nothing_waits_for_packets() {
+    let nap = syscall(libc::SYS_clock_nanosleep);
+    let mut script = Script::new();
+    script.after(10, Kind::Enter(key("worker_loop")));
+    for at in 0..4_000 {
+        let waker = if at % 10 == 0 { "other" } else { "hog" };
+        script
+            .call("poll_packets", 300)
+            .after(20, Kind::EmptyRun { queue: None, polls: 1, lasted_ns: 20 })
+            .after(500, Kind::SyscallIn(nap))
+            .after(2_000, Kind::SwitchedOut { runnable: false })
+            .after(0, Kind::TookOver(key("swapper/0")))
+            .after(60_000, Kind::WokenBy(key(waker)))
+            // The idle CPU wakes up.
+            .after(5_000, Kind::SwitchedIn)
+            .after(2_000, Kind::Returned(0))
+            .after(0, Kind::SyscallOut(nap));
+    }
+    script.after(10, Kind::Leave(key("worker_loop")));
+    let analysis = analyse(&script, Options::default(), false);
+    assert_eq!(analysis.causes, [], "{:#?}", analysis.accounts);
+    let waiting = analysis.accounts[0].parts.iter().filter(|part| part.part == Part::Waiting);
+    assert!(waiting.map(|part| part.share).sum::<f64>() > 0.95, "{:#?}", analysis.accounts);
+}
+
+#[test]
+fn where_packets_are_taken_a_silence_is_nobodys_and_the_work_no_slow_function() {
+    let mut script = Script::new();
+    script.after(10, Kind::Enter(key("worker_loop")));
+    for at in 0..20_000 {
+        let silence = if at % 500 == 0 { 200_000 } else { 0 };
+        script
+            .after(40, Kind::Enter(key("rte_eth_rx_burst")))
+            .call("copy_out", 900 + silence)
+            .after(40, Kind::Leave(key("rte_eth_rx_burst")))
+            .call("process_packet", 100);
+    }
+    script.after(10, Kind::Leave(key("worker_loop")));
+    let analysis = analyse(&script, Options::default(), false);
+    assert_eq!(analysis.causes, [], "{:#?}", analysis.accounts);
 }
 
 #[test]

@@ -96,20 +96,35 @@ pub fn unclosed(result: &Value) -> Option<String> {
     })
 }
 
-/// Judges `said` by `truth`.
+/// What a result says that it cannot tell.
 #[must_use]
-pub fn judge(truth: &Truth, said: &[Said], unclosed: Option<String>) -> Verdict {
+pub fn untold(result: &Value) -> Vec<String> {
+    let withheld = result["coverage"]["withheld"].as_array().into_iter().flatten();
+    let mut untold: Vec<String> =
+        withheld.filter_map(|row| row["what"].as_str()).map(str::to_owned).collect();
+    if result["losses"]["told"] == Value::Bool(false) {
+        untold.push("losses".to_owned());
+    }
+    untold
+}
+
+/// Judges `said`, and what is said to be [`untold`], by `truth`.
+#[must_use]
+pub fn judge(truth: &Truth, said: &[Said], untold: &[String], unclosed: Option<String>) -> Verdict {
     let is_first = |s: &Said| truth.first.iter().any(|c| c.is(&s.cause, &s.detail));
     let is_true = |s: &Said| is_first(s) || truth.also.iter().any(|c| c.is(&s.cause, &s.detail));
     let named = said.iter().find(|s| is_first(s));
     let wrong: Vec<&Said> = said.iter().filter(|s| !is_true(s)).collect();
-    let right = wrong.is_empty() && (truth.healthy || named.is_some());
+    let declines = truth.cannot_be_told.is_some_and(|what| {
+        named.is_none() && wrong.is_empty() && untold.iter().any(|words| words.contains(what))
+    });
+    let right = wrong.is_empty() && (truth.healthy || named.is_some() || declines);
     Verdict {
         right,
-        first: if truth.healthy { right } else { said.first().is_some_and(is_first) },
+        first: if truth.healthy || declines { right } else { said.first().is_some_and(is_first) },
         wrong: !wrong.is_empty(),
         wrong_high: wrong.iter().any(|s| s.confidence == "high"),
-        silent: said.is_empty() && !truth.healthy,
+        silent: said.is_empty() && !truth.healthy && !declines,
         size: said
             .iter()
             .find(|s| is_first(s) && sized(truth, s))
@@ -179,7 +194,7 @@ mod tests {
 
     fn verdict(truth: &Truth, causes: Value) -> Verdict {
         let result = result(causes);
-        judge(truth, &said(&result).expect("it has causes"), unclosed(&result))
+        judge(truth, &said(&result).expect("it has causes"), &untold(&result), unclosed(&result))
     }
 
     fn lossy() -> Truth {
@@ -235,6 +250,33 @@ mod tests {
         assert!(verdict(&healthy, json!([cause("cold-start", "", 0.02, None, "low")])).right);
         let v = verdict(&healthy, json!([cause("lock", "", 0.02, None, "low")]));
         assert!(v.wrong && !v.wrong_high && !v.right, "{v:?}");
+    }
+
+    #[test]
+    fn what_a_trace_does_not_show_may_be_left_open_and_not_denied() {
+        let mut truth = Truth::new("k", 1, vec![Word::Overload.into()], vec![]);
+        truth.cannot_be_told = Some("losses");
+        let judged = |told: bool, causes: Value| {
+            let mut result = result(causes);
+            result["losses"] = json!({"told": told, "rows": []});
+            judge(&truth, &said(&result).expect("it has causes"), &untold(&result), None)
+        };
+        let open = judged(false, json!([]));
+        assert!(open.right && open.first && !open.silent, "{open:?}");
+        let denied = judged(true, json!([]));
+        assert!(!denied.right && !denied.first && denied.silent, "{denied:?}");
+        let named = judged(false, json!([cause("overload", "rate", 0.9, None, "low")]));
+        assert!(named.right && named.first, "{named:?}");
+        assert!(!judged(false, json!([cause("lock", "", 0.9, None, "low")])).right);
+        truth.cannot_be_told = Some("page faults");
+        truth.add(Word::SystemCall.into());
+        let mut result = result(json!([cause("system-call", "madvise", 0.1, None, "high")]));
+        let judged = |result: &Value| {
+            judge(&truth, &said(result).expect("it has causes"), &untold(result), None)
+        };
+        assert!(!judged(&result).right, "it does not say that it cannot tell");
+        result["coverage"] = json!({"withheld": [{"what": "time in page faults", "why": ""}]});
+        assert!(judged(&result).right && judged(&result).first);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::judge::{Verdict, judge, said, unclosed};
+use crate::judge::{Verdict, judge, said, unclosed, untold};
 use crate::kinds::{Kind, Made};
 use crate::world::{NotMade, Running, World, last_words};
 
@@ -61,7 +61,7 @@ fn analysed(world: &World, made: &Made) -> Result<Outcome, NotMade> {
         })?;
     }
     Ok(match said(&result) {
-        Ok(said) => Outcome::Judged(judge(&made.truth, &said, unclosed(&result))),
+        Ok(said) => Outcome::Judged(judge(&made.truth, &said, &untold(&result), unclosed(&result))),
         Err(sentence) => Outcome::NoCauses(sentence),
     })
 }

@@ -134,6 +134,9 @@ pub struct Truth {
     pub known_from: Vec<String>,
     /// Packets lost outside of the trace, which the user tells the analysis.
     pub drops: Option<u64>,
+    /// What the trace does not show, by a word of it: right as well is a result that says it cannot tell of that, and
+    /// names nothing but what is true besides.
+    pub cannot_be_told: Option<&'static str>,
 }
 
 impl Truth {
@@ -152,6 +155,7 @@ impl Truth {
             sized: Vec::new(),
             known_from: Vec::new(),
             drops: None,
+            cannot_be_told: None,
         };
         truth.close();
         truth

@@ -77,6 +77,7 @@ pub(crate) enum Told {
     Module { pid: u32, base: u64, bytes: u64, path: PathBuf, position_independent: bool },
     BuildId { pid: u32, base: u64, id: Vec<u8> },
     Pool { address: u64, name: String },
+    Task { key: FunctionKey, name: String },
 }
 
 /// By path and build id.
@@ -229,6 +230,7 @@ impl Symbols {
                     self.pool_names.insert(address, name);
                 }
             }
+            Told::Task { key, name } => self.name_function(key, &name),
         }
     }
 

@@ -107,7 +107,9 @@ pub(crate) fn read(path: &Path) -> Result<Log, OpenError> {
         .events
         .iter()
         .filter_map(|(_, _, event)| match event.kind {
-            Kind::Enter(key) | Kind::Leave(key) => Some(key),
+            Kind::Enter(key) | Kind::Leave(key) | Kind::TookOver(key) | Kind::WokenBy(key) => {
+                Some(key)
+            }
             _ => None,
         })
         .chain(log.samples.iter().flat_map(|sample| sample.4.iter().copied()))

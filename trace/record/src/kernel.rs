@@ -11,7 +11,7 @@ use crate::RecordError;
 use laneway_bpf::{Moderation, Rings, Tracing};
 use laneway_core::{ConfigValue, KernelMaps, RecordStream};
 use laneway_tracer::{
-    FILE_BYTES_MAX, FileWriter, Header, PointId, Record, SyncPoint, ThreadInfo, points,
+    FILE_BYTES_MAX, FileWriter, Header, PointId, Record, Shape, SyncPoint, ThreadInfo, points,
 };
 use rustix::time::{ClockId, clock_gettime};
 use std::{
@@ -194,7 +194,9 @@ struct Join {
 impl Join {
     /// Switches away from process `overlooked` are not taken notice of, as some kernels do not report some; 0: all are.
     fn open(path: &Path, follow: &Follow, overlooked: u32) -> Result<Join, RecordError> {
-        let header = Header::of_this_program();
+        let mut header = Header::of_this_program();
+        // A file that has these points counts what is lost; this one does not.
+        header.points.retain(|point| point.shape != Shape::Dropped);
         let mut file = FileWriter::create(path, &header, FILE_BYTES_MAX)?;
         file.sync(SyncPoint::of_monotonic())?;
         let parent = match follow {

@@ -12,7 +12,7 @@ use laneway_random::Random;
 use super::durations::{
     CANDIDATES, PERIOD_P, Periodic, busiest_thread, candidates, levels, uniform,
 };
-use super::{Case, Facts, blank, fired, mark, percent};
+use super::{Case, Detector, Facts, blank, fired, mark, percent};
 
 /// Period of refills and period of a function count as one within this.
 const PERIODS_AGREE: f64 = 0.25;
@@ -44,8 +44,8 @@ pub(super) fn fills_are_cheap(case: &Case<'_>) -> bool {
     named > 0 && named_ns < FILLS_SHARE_MIN * case.productive_ns()
 }
 
-pub(super) fn d6(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Finding {
-    let finding = blank("D6", "mempool cycle", "fills per packet");
+pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Finding {
+    let finding = blank(Detector::MempoolCycle, "fills per packet");
     let model = case.model;
     let pools = &model.pools.pools;
     facts.failures = case.failures();
@@ -157,8 +157,8 @@ pub(super) fn d6(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Findi
     finding
 }
 
-pub(super) fn d11(case: &Case<'_>) -> Finding {
-    let finding = blank("D11", "allocation", "share of productive time");
+pub(super) fn buffer_cost(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::BufferCost, "share of productive time");
     let model = case.model;
     let buffers: Vec<&Row> =
         model.rows.iter().filter(|row| row.layer_shares[Layer::Mempool.index()] > 0.5).collect();
@@ -193,7 +193,8 @@ pub(super) fn d11(case: &Case<'_>) -> Finding {
         );
         return finding;
     }
-    finding.state = fired(finding.low.is_some_and(|low| low > ALLOCATION_SHARE));
+    let is_felt = case.is_worth_it(corrected) && case.is_cost_known();
+    finding.state = fired(is_felt && finding.low.is_some_and(|low| low > ALLOCATION_SHARE));
     finding.confidence = match model.calibration.source {
         CalibrationSource::Measured => Confidence::High,
         _ => Confidence::Medium,

@@ -2,16 +2,18 @@
 //!
 //! D3 and D4 look at the costliest functions whose calls can be compared; D5 at many cheap ones.
 
+use crate::account::SHARE_MIN;
 use crate::common_mode;
 use crate::histogram::{Histogram, bucket_of, bucket_start, level_of};
 use crate::model::Model;
 use crate::period;
+use crate::recurrence;
 use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
 use crate::series::Timed;
 use crate::shape;
 
 use super::buffers::fills_are_cheap;
-use super::{Case, blank, fired, percent};
+use super::{Case, Detector, blank, fired, mark, percent};
 
 const DIP_P: f64 = 0.01;
 const MODES_APART: f64 = 1.5;
@@ -84,8 +86,8 @@ fn fills(model: &Model, row: u32) -> bool {
     model.rows[row as usize].contexts.iter().any(|&at| below(model, at))
 }
 
-pub(super) fn d3(case: &Case<'_>) -> Finding {
-    let mut finding = blank("D3", "two modes", "ratio of modes");
+pub(super) fn two_modes(case: &Case<'_>) -> Finding {
+    let mut finding = blank(Detector::TwoModes, "ratio of modes");
     let model = case.model;
     let rows: Vec<u32> = candidates(model)
         .into_iter()
@@ -240,8 +242,8 @@ pub(super) struct Periodic {
     pub(super) period_ns: Option<f64>,
 }
 
-pub(super) fn d4(case: &Case<'_>) -> Periodic {
-    let finding = blank("D4", "period", "ms");
+pub(super) fn periodic(case: &Case<'_>) -> Periodic {
+    let finding = blank(Detector::Period, "ms");
     let model = case.model;
     let silent = |finding| Periodic { finding, period_ns: None };
     if case.is_holey() {
@@ -263,7 +265,7 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
         let mut by = by;
         // Buckets with too few calls say little: widen until half of them are filled.
         let levels = loop {
-            let levels = levels(model, thread, row, by);
+            let levels = while_packets_come(timed, by, levels(model, thread, row, by));
             let filled = levels.iter().flatten().count();
             if 2 * filled >= levels.len() || levels.len() / 2 < period::BUCKETS_MIN {
                 break levels;
@@ -280,6 +282,10 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
         {
             best = Some((found, row, thread, timed.width_ns * by as u64));
         }
+    }
+    if let Some(told) = recurring(case, finding.clone()) {
+        let in_durations = best.map(|(found, .., width_ns)| found.buckets * width_ns as f64);
+        return Periodic { finding: told, period_ns: in_durations };
     }
     if looked == 0 {
         return silent(finding.unmeasurable(format!(
@@ -303,8 +309,12 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
     finding.value = Some(period_ns / 1e6);
     finding.low = Some((period_ns - margin_ns) / 1e6);
     finding.high = Some((period_ns + margin_ns) / 1e6);
-    finding.confidence =
-        if found.resemblance > 0.3 { Confidence::High } else { Confidence::Medium };
+    // A spectrum has the harmonics of a period as well as the period, and the times at which a kernel does something.
+    let tick = recurrence::tick(period_ns, margin_ns);
+    finding.confidence = match tick {
+        None if found.resemblance > 0.3 => Confidence::Medium,
+        _ => Confidence::Low,
+    };
     finding.figure("function", name.clone());
     finding.figure("p", format!("{:.3}", found.p));
     finding.figure("correlation one period later", format!("{:.2}", found.resemblance));
@@ -326,11 +336,49 @@ pub(super) fn d4(case: &Case<'_>) -> Periodic {
         period_ns / 1e6,
         packets.map_or_else(String::new, |packets| format!(" (about {packets:.0} packets)"))
     );
+    finding.sentence.extend(tick.map(|told| format!(" {told}")));
     Periodic { finding, period_ns: Some(period_ns) }
 }
 
-pub(super) fn d5(case: &Case<'_>) -> Finding {
-    let finding = blank("D5", "everything slows together", "ratio");
+/// What keeps a worker from its loop by a clock, by its account. Its moments are known one by one, so the period is no
+/// guess; whatever else a spectrum shows is likely to be one of its harmonics.
+fn recurring(case: &Case<'_>, mut finding: Finding) -> Option<Finding> {
+    let gaps = case.workers.iter().flat_map(|worker| {
+        let span_ns = worker.account.span_ns.max(1) as f64;
+        worker.gaps.iter().map(move |gap| (worker, gap, gap.ns as f64 / span_ns))
+    });
+    let felt = gaps.filter(|&(.., share)| share >= SHARE_MIN);
+    let timed = felt.filter_map(|(worker, gap, share)| {
+        Some((worker.account.thread, gap, share, recurrence::of(&gap.moments)?))
+    });
+    let (thread, gap, share, found) = timed.max_by(|a, b| a.2.total_cmp(&b.2))?;
+    let name = if gap.name.is_empty() { gap.part.name() } else { &gap.name };
+    finding.state = State::Fired;
+    finding.value = Some(found.ns / 1e6);
+    finding.low = Some((found.ns - found.half_ns) / 1e6);
+    finding.high = Some((found.ns + found.half_ns) / 1e6);
+    finding.confidence = Confidence::High;
+    finding.span = case.whole();
+    finding.figure("function", name.to_owned());
+    finding.figure("share of the time", percent(share));
+    let moments = gap.moments.iter().take(MARKS_MAX);
+    finding.marks = moments.map(|&at| mark(case.model.since(at), Some(thread), "period")).collect();
+    finding.sentence =
+        format!("{name} keeps the worker from its loop by a clock. {}", found.words());
+    Some(finding)
+}
+
+/// Where a thread tells its packets, what happens in between is its idle time, which has a clock of its own.
+fn while_packets_come(timed: &Timed, by: usize, levels: Vec<Option<f64>>) -> Vec<Option<f64>> {
+    if timed.buckets.iter().all(|bucket| bucket.packets == 0) {
+        return levels;
+    }
+    let came = timed.buckets.chunks(by).map(|chunk| chunk.iter().any(|bucket| bucket.packets > 0));
+    levels.into_iter().zip(came).map(|(level, came)| level.filter(|_| came)).collect()
+}
+
+pub(super) fn common_slowness(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::CommonSlowness, "ratio");
     let model = case.model;
     let Some(found) = common_mode::find(model) else {
         return finding.unmeasurable(format!(

@@ -6,12 +6,12 @@ use crate::blocks::share_interval;
 use crate::model::LEAF_NS;
 use crate::result::{CalibrationSource, Confidence, Finding, MARKS_MAX, Mark};
 
-use super::{CUT_SHARE_MAX, Case, blank, fired, percent};
+use super::{CUT_SHARE_MAX, Case, Detector, blank, fired, percent};
 
 /// The tracer's share of the traced time from which it hides what it traces.
 pub(super) const OVERHEAD_SHARE: f64 = 0.5;
-pub(super) fn d12(case: &Case<'_>) -> Finding {
-    let mut finding = blank("D12", "trace health", "share of calls cut");
+pub(super) fn trace_health(case: &Case<'_>) -> Finding {
+    let mut finding = blank(Detector::Health, "share of calls cut");
     let model = case.model;
     let counts = &model.counts;
     let cut = model.cut_share();

@@ -9,7 +9,7 @@ use crate::model::{Model, recorded_ns};
 use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
 use crate::worst::{JOINS, Join, Silence};
 
-use super::{Case, Facts, blank, fired, percent};
+use super::{Case, Detector, Facts, blank, fired, percent};
 
 const STALL_FACTOR: u64 = 20;
 const STALL_NS_MIN: u64 = 100_000;
@@ -80,8 +80,8 @@ fn is_at_start(model: &Model, stall: &Stall<'_>) -> bool {
         && stall.silence.place() < START_EVENTS_MAX.min(events / START_SHARE)
 }
 
-pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
-    let finding = blank("D7", "stalls", "per second");
+pub(super) fn stalled(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
+    let finding = blank(Detector::Stalls, "per second");
     let model = case.model;
     if case.is_holey() {
         return case.withheld(finding);
@@ -174,8 +174,8 @@ pub(super) fn d7(case: &Case<'_>, common: bool, facts: &mut Facts) -> Finding {
     finding
 }
 
-pub(super) fn d8(case: &Case<'_>) -> Finding {
-    let finding = blank("D8", "kernel crossings", "per packet");
+pub(super) fn crossings(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::Crossings, "per packet");
     let model = case.model;
     let counts = &model.counts;
     let named: u64 = model

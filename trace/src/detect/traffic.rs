@@ -12,7 +12,7 @@ use crate::worst::Join;
 
 use super::backlog::{self, Backlog};
 use super::health::OVERHEAD_SHARE;
-use super::{Case, Facts, Uneven, blank, fired, mark, percent};
+use super::{Case, Detector, Facts, Uneven, blank, fired, mark, percent};
 
 const EMPTY_TIME_SHARE: f64 = 0.5;
 const RATIO_OUTSIDE: [f64; 2] = [0.5, 2.0];
@@ -25,8 +25,12 @@ const BUSY_SHARE: f64 = 0.5;
 /// Packets below which loads of queues are chance.
 const IMBALANCE_PACKETS_MIN: u64 = 1_000;
 
-pub(super) fn d1(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) -> Finding {
-    let finding = blank("D1", "empty polls", "share of time");
+pub(super) fn empty_polls(
+    case: &Case<'_>,
+    backlog: Option<&Backlog>,
+    facts: &mut Facts,
+) -> Finding {
+    let finding = blank(Detector::EmptyPolls, "share of time");
     let model = case.model;
     let (polls, empty, _) = case.polls();
     // Names tell the poll's part of a round that found nothing at best; what polls returned tells the whole.
@@ -119,8 +123,8 @@ pub(super) fn d1(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) 
     finding
 }
 
-pub(super) fn d2(case: &Case<'_>) -> Finding {
-    let finding = blank("D2", "receive and send cost", "ratio");
+pub(super) fn receive_and_send(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::ReceiveAndSend, "ratio");
     let model = case.model;
     let counted =
         |layer: Layer| layer != Layer::Tracer && layer != Layer::Idle && layer != Layer::OffCpu;
@@ -176,7 +180,9 @@ pub(super) fn d2(case: &Case<'_>) -> Finding {
             "Receive costs {ratio:.2} times what send costs per packet, but too few parts of the trace have both for an interval."
         ));
     };
-    finding.state = fired(high < RATIO_OUTSIDE[0] || low > RATIO_OUTSIDE[1]);
+    let is_unbalanced = high < RATIO_OUTSIDE[0] || low > RATIO_OUTSIDE[1];
+    let is_felt = case.is_worth_it(receive_ns + send_ns) && case.is_cost_known();
+    finding.state = fired(is_unbalanced && is_felt);
     finding.confidence = match model.calibration.source {
         CalibrationSource::Measured => Confidence::High,
         _ if model.calibration.overhead_share < 0.1 => Confidence::High,
@@ -187,10 +193,11 @@ pub(super) fn d2(case: &Case<'_>) -> Finding {
         "A packet costs {:.0} ns to receive and {:.0} ns to send {basis}: {ratio:.2} to 1{}.",
         per_packet.0,
         per_packet.1,
-        if finding.state == State::Fired {
-            ", far from balanced"
-        } else {
-            ", which is balanced or too uncertain to call unbalanced"
+        match (is_unbalanced, is_felt) {
+            (true, true) => ", far from balanced",
+            (true, false) =>
+                ", and both together are no share of the time that counts, or one that is not sure",
+            (false, _) => ", which is balanced or too uncertain to call unbalanced",
         }
     );
     finding
@@ -222,8 +229,8 @@ impl Spread {
     }
 }
 
-pub(super) fn d9(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) -> Finding {
-    let finding = blank("D9", "imbalance", "busiest over mean");
+pub(super) fn imbalance(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut Facts) -> Finding {
+    let finding = blank(Detector::Imbalance, "busiest over mean");
     let model = case.model;
     let (mut queues, mut workers) = (Vec::new(), Vec::new());
     for (thread, lane) in model.lanes.iter().enumerate() {
@@ -330,8 +337,8 @@ fn busy_share(case: &Case<'_>, thread: usize) -> Option<f64> {
     (lasted_ns > 0).then(|| (1.0 - free_ns as f64 / lasted_ns as f64).clamp(0.0, 1.0))
 }
 
-pub(super) fn d10(case: &Case<'_>) -> Finding {
-    let finding = blank("D10", "backpressure", "share of packets");
+pub(super) fn backpressure(case: &Case<'_>) -> Finding {
+    let finding = blank(Detector::Backpressure, "share of packets");
     let model = case.model;
     let (asked, sent, short) = case.sends();
     if asked == 0 {

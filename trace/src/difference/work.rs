@@ -1,11 +1,7 @@
 //! The time of a recording before the tracer is taken off, so that one cost can be taken off all recordings.
 
-use crate::analysis::Report;
 use crate::model::Model;
-use crate::result::{CalibrationSource, CommonCost, Layer};
-
-/// What an estimate of the tracer's cost may be wrong by where it was measured, as a part of it.
-const MEASURED_WITHIN: f64 = 0.05;
+use crate::result::{Calibration, CalibrationSource, CommonCost, Layer};
 
 /// Recorded time, and the calls that the tracer made longer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,33 +73,60 @@ impl Works {
     }
 }
 
-/// One estimate of the tracer's cost for all recordings, with its least and its most.
+/// One estimate of the tracer's cost for all recordings, with its least and its most: of any recording, with what that
+/// recording is unsure of.
 ///
-/// An estimate from the shortest calls is an upper bound: these calls did something, too. So it may be anything between
-/// nothing and the largest of any recording; one that was measured is as sure as the recordings agree.
-pub(super) fn common_cost(reports: &[&Report]) -> CommonCost {
-    let known = || {
-        let known = reports.iter().map(|report| report.analysis.calibration);
-        known.filter(|calibration| calibration.source != CalibrationSource::None)
-    };
-    let is_measured = known().all(|known| known.source == CalibrationSource::Measured);
-    let over = |figures: Vec<f64>| -> [f64; 3] {
-        let mut figures = figures;
-        figures.sort_unstable_by(f64::total_cmp);
-        let (Some(&least), Some(&most)) = (figures.first(), figures.last()) else {
+/// Of an estimate from short calls a part is what these calls did: it may be anything from nothing on.
+pub(super) fn common_cost(recordings: &[Calibration]) -> CommonCost {
+    let known = || recordings.iter().filter(|known| known.source != CalibrationSource::None);
+    let over = |figure: fn(&Calibration) -> f64| -> [f64; 3] {
+        let mut figures: Vec<f64> = known().map(figure).collect();
+        if figures.is_empty() {
             return [0.0; 3];
-        };
-        let least = if is_measured { least * (1.0 - MEASURED_WITHIN) } else { 0.0 };
-        let most = if is_measured { most * (1.0 + MEASURED_WITHIN) } else { most };
+        }
+        figures.sort_unstable_by(f64::total_cmp);
+        let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+        for known in known() {
+            let whole = (known.inside_ns + known.outside_ns).max(f64::MIN_POSITIVE);
+            let apart = figure(known) / whole * known.uncertainty_ns;
+            let lowest = match known.source {
+                CalibrationSource::Measured => (figure(known) - apart).max(0.0),
+                _ => 0.0,
+            };
+            (least, most) = (least.min(lowest), most.max(figure(known) + apart));
+        }
         [least, figures[figures.len() / 2], most]
     };
     CommonCost {
-        inside_ns: over(known().map(|known| known.inside_ns).collect()),
-        outside_ns: over(known().map(|known| known.outside_ns).collect()),
+        inside_ns: over(|known| known.inside_ns),
+        outside_ns: over(|known| known.outside_ns),
     }
 }
 
 /// Least, estimate, most.
 pub(super) fn costs(common: &CommonCost) -> [Cost; 3] {
     [0, 1, 2].map(|at| Cost { inside_ns: common.inside_ns[at], outside_ns: common.outside_ns[at] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_recordings_are_unsure_of_is_in_the_common_cost() {
+        let known = |source, inside_ns, uncertainty_ns| Calibration {
+            source,
+            inside_ns,
+            outside_ns: 3.0 * inside_ns,
+            uncertainty_ns,
+            overhead_share: 0.0,
+        };
+        let measured = CalibrationSource::Measured;
+        let common = common_cost(&[known(measured, 10.0, 8.0), known(measured, 12.0, 4.0)]);
+        assert_eq!((common.inside_ns, common.outside_ns), ([8.0, 12.0, 13.0], [24.0, 36.0, 39.0]));
+        let estimated = known(CalibrationSource::Estimated, 100.0, 40.0);
+        let none = known(CalibrationSource::None, 0.0, 0.0);
+        assert_eq!(common_cost(&[none, estimated]).inside_ns, [0.0, 100.0, 110.0]);
+        assert_eq!(common_cost(&[none]).inside_ns, [0.0; 3]);
+    }
 }

@@ -6,8 +6,8 @@ use crate::traffic::{Frames, Pace};
 use crate::truth::{Cause, Size, Truth, Word};
 use crate::world::NotMade;
 
-/// Fewest frames lost that a loss is planted by: an outcome of a hundredth is no overload.
-const LOST_SHARE_MIN: f64 = 0.03;
+/// Smallest share of frames lost that a loss is planted by.
+const LOST_SHARE_MIN: f64 = 0.01;
 /// The worker that has most has so many times what the other has, or they are even enough.
 const IMBALANCE_MIN: u64 = 4;
 
@@ -31,7 +31,7 @@ fn lossy(
     scene: &mut Scene<'_>,
     mut plan: Plan,
     paces: &[Pace],
-    also: &[Word],
+    also: &[Cause],
 ) -> Result<Made, NotMade> {
     let sent = frames(scene);
     let mut least = 0.0;
@@ -47,7 +47,7 @@ fn lossy(
         let share = counted as f64 / (counted + recorded.received).max(1) as f64;
         if share >= LOST_SHARE_MIN {
             let first = vec![Cause::naming(Word::Loss, &reasons(&recorded))];
-            let mut truth = scene.truth(first, also.iter().map(|w| (*w).into()).collect());
+            let mut truth = scene.truth(first, also.to_vec());
             truth.measure(Size::Packets(counted), &[Word::Loss]);
             instruments(&mut truth, &recorded);
             return Ok(Made { trace: recorded.trace, truth });
@@ -61,7 +61,7 @@ fn lossy(
 fn overload(scene: &mut Scene<'_>, plan: Plan) -> Result<Made, NotMade> {
     let rate = scene.draw.number("rate", 200_000, 500_000);
     let paces = [Pace::Rate(rate), Pace::Rate(rate * 2), Pace::TopSpeed];
-    lossy(scene, plan, &paces, &[Word::Overload])
+    lossy(scene, plan, &paces, &[Word::Overload.into()])
 }
 
 pub(super) fn packet_overload(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -103,7 +103,13 @@ pub(super) fn burst_overload(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let period_us = scene.draw.number("period_us", 150_000, 300_000);
     let pace = |times: u64| Pace::Trains { frames: train * times, period_us };
     let plan = Plan::forward("packet:rcvbuf=64k", ms);
-    lossy(scene, plan, &[pace(1), pace(2)], &[Word::Overload])
+    lossy(scene, plan, &[pace(1), pace(2)], &[Word::Overload.into()])
+}
+
+/// Trains that a queue does not hold are an overload by bursts, however short they are: nothing in a trace says how
+/// much a queue holds.
+fn bursts() -> Cause {
+    Cause::naming(Word::Overload, &["bursts"])
 }
 
 pub(super) fn small_buffer(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -112,7 +118,7 @@ pub(super) fn small_buffer(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let period_us = scene.draw.number("period_us", 5_000, 40_000);
     let pace = |times: u64| Pace::Trains { frames: train * times, period_us };
     let plan = Plan::features("packet:rcvbuf=8k", ms);
-    lossy(scene, plan, &[pace(1), pace(3)], &[])
+    lossy(scene, plan, &[pace(1), pace(3)], &[bursts()])
 }
 
 pub(super) fn small_ring(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -121,7 +127,7 @@ pub(super) fn small_ring(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let period_us = scene.draw.number("period_us", 10_000, 60_000);
     let pace = |times: u64| Pace::Trains { frames: train * times, period_us };
     let plan = Plan::features("packet:ring,block=16k,blocks=2", ms);
-    lossy(scene, plan, &[pace(1), pace(2)], &[])
+    lossy(scene, plan, &[pace(1), pace(2)], &[bursts()])
 }
 
 pub(super) fn small_xsk_ring(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -131,7 +137,7 @@ pub(super) fn small_xsk_ring(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let pace = |times: u64| Pace::Trains { frames: train * times, period_us };
     let app = vec!["features", "-o", "none", "--drop"];
     let plan = Plan { app, ..Plan::features("afxdp:rx=64,fill=64,tx=64", ms) };
-    lossy(scene, plan, &[pace(1), pace(3)], &[])
+    lossy(scene, plan, &[pace(1), pace(3)], &[bursts()])
 }
 
 /// A busy program on the CPU of a worker that would spin there all the time.

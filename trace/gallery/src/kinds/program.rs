@@ -200,7 +200,11 @@ pub(super) fn page_faults(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     ];
     let size = whole_fault(&recorded);
     let words = [Word::PageFaults];
-    Ok(planted(scene, recorded, vec![Word::PageFaults.into()], also, Some((size, &words))))
+    let mut made =
+        planted(scene, recorded, vec![Word::PageFaults.into()], also, Some((size, &words)));
+    // No recorder here tells how long one takes: LTTng's event is a moment.
+    made.truth.cannot_be_told = Some("page faults");
+    Ok(made)
 }
 
 pub(super) fn slow_function(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -261,7 +265,9 @@ pub(super) fn tracer_load(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let per_packet = |r: &Recorded| r.figure("busy_ns") as f64 / r.figure("packets").max(1) as f64;
     let (with, without) = (per_packet(&recorded), per_packet(&untraced));
     let ns = ((with - without) * recorded.figure("packets") as f64).max(0.0) as u64;
-    let size = Size::Time { low_ns: ns, high_ns: ns };
+    // What others took of the CPU meanwhile made packets longer, too.
+    let low_ns = ns.saturating_sub(recorded.figure("delay_ns"));
+    let size = Size::Time { low_ns, high_ns: ns };
     let words = [Word::Tracer];
     let mut made =
         planted(scene, recorded, vec![Word::Tracer.into()], Vec::new(), Some((size, &words)));
@@ -296,13 +302,16 @@ fn told(scene: &Scene<'_>, recorded: Recorded) -> Result<Made, NotMade> {
     Ok(made)
 }
 
+/// Polls that are always full are those of a device that always has packets, too: see [`full`].
 pub(super) fn overload_untold(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let recorded = overloaded(scene)?;
     let lost = recorded.figure("lost");
     if lost == 0 {
         return Err(NotMade::Missed("it lost nothing".to_owned()));
     }
-    Ok(planted(scene, recorded, vec![Word::Overload.into()], Vec::new(), None))
+    let mut made = planted(scene, recorded, vec![Word::Overload.into()], Vec::new(), None);
+    made.truth.cannot_be_told = Some("losses");
+    Ok(made)
 }
 
 pub(super) fn burst_overload(scene: &mut Scene<'_>) -> Result<Made, NotMade> {

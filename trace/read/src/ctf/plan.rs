@@ -179,6 +179,8 @@ pub(super) enum Role {
 pub(super) enum Kernel {
     /// Another thread has the CPU.
     Switch,
+    /// A thread may go on, and this is who lets it.
+    Waking,
     InterruptIn,
     InterruptOut,
     SoftirqIn,
@@ -238,6 +240,7 @@ impl Kernel {
     fn of(name: &str, point: impl FnOnce() -> u32) -> Self {
         match name {
             "sched_switch" => Self::Switch,
+            "sched_waking" | "sched_wakeup" => Self::Waking,
             "irq_handler_entry" => Self::InterruptIn,
             "irq_handler_exit" => Self::InterruptOut,
             "softirq_entry" | "irq_softirq_entry" => Self::SoftirqIn,

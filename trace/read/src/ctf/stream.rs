@@ -8,7 +8,8 @@
 //! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a packet;
 //! each byte that is left out is told as damage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,6 +51,9 @@ struct Threads {
     of_host: bool,
     /// The one on the CPU of this stream.
     on_cpu: Option<u32>,
+    /// The task there, the idle one included, and those that are named already.
+    task: Option<FunctionKey>,
+    tasks_named: HashSet<FunctionKey>,
 }
 
 impl Threads {
@@ -65,6 +69,18 @@ impl Threads {
         self.find(pid, tid, name, block)
     }
 
+    /// The key of a task by its name, which is told once.
+    fn task(&mut self, name: &[u8], block: &mut Block) -> FunctionKey {
+        let name = String::from_utf8_lossy(shown(name)).into_owned();
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name.as_bytes());
+        let key = FunctionKey(TASK_KEYS | hasher.finish() >> 32);
+        if self.tasks_named.len() < THREADS_MAX && self.tasks_named.insert(key) {
+            block.told.push(Told::Task { key, name });
+        }
+        key
+    }
+
     #[cold]
     fn find(&mut self, pid: u32, tid: u32, name: &[u8], block: &mut Block) -> u32 {
         let name = &name[..name.len().min(NAME_BYTES_MAX)];
@@ -72,7 +88,7 @@ impl Threads {
         let key = if full && !self.numbers.contains_key(&(pid, tid)) { (0, 0) } else { (pid, tid) };
         let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
         let number = *self.numbers.entry(key).or_insert(next);
-        let shown = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())];
+        let shown = shown(name);
         let known = self.names.get(number as usize);
         if known.map(Vec::as_slice) != Some(shown) {
             let who = Who {
@@ -92,6 +108,14 @@ impl Threads {
         self.last_name_bytes = name.len();
         number
     }
+}
+
+/// Keys of tasks: no address has them.
+const TASK_KEYS: u64 = 0x7461_736b << 32;
+
+/// A name without what fills its field up.
+fn shown(name: &[u8]) -> &[u8] {
+    &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())]
 }
 
 /// `name` is the first `bytes` of `last`. Names of LTTng have 17 bytes: two overlapping loads instead of a call.
@@ -776,12 +800,26 @@ impl Stream {
             if prev != 0 {
                 let thread = self.threads.number(0, prev, name("prev_comm"), block);
                 block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedOut { runnable } });
+                let task = self.threads.task(name("next_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::TookOver(task) });
             }
             self.threads.on_cpu = None;
+            // Who is woken in the idle task's name is woken by an interrupt, which has no name.
+            let by = if next == 0 { &[][..] } else { name("next_comm") };
+            self.threads.task = Some(self.threads.task(by, block));
             if next != 0 {
                 let thread = self.threads.number(0, next, name("next_comm"), block);
                 block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedIn });
                 self.threads.on_cpu = Some(thread);
+            }
+            return;
+        }
+        if of == Kernel::Waking {
+            let woken = picked.numbers.get("tid").copied().unwrap_or(0) as u32;
+            let name = picked.texts.get("comm").map_or(&[][..], Vec::as_slice);
+            if let (true, Some(task)) = (woken != 0, self.threads.task) {
+                let thread = self.threads.number(0, woken, name, block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::WokenBy(task) });
             }
             return;
         }
@@ -790,7 +828,7 @@ impl Stream {
         let number = saturate::<u32>(picked.values[0]);
         let softirq = SOFTIRQ_BASE.saturating_add(number);
         match of {
-            Kernel::Switch => {}
+            Kernel::Switch | Kernel::Waking => {}
             Kernel::InterruptIn => push(thread, Kind::InterruptIn(number)),
             Kernel::InterruptOut => push(thread, Kind::InterruptOut(number)),
             Kernel::SoftirqIn => push(thread, Kind::InterruptIn(softirq)),
@@ -1274,7 +1312,8 @@ fn one(
     look.kind = Some(kind.name.clone());
     look.wanted = kind.role.wanted();
     look.first = matches!(kind.role, Role::Point(_) | Role::Kernel(Kernel::Point(_)));
-    look.collect = matches!(kind.role, Role::Tells(_) | Role::Kernel(Kernel::Switch));
+    look.collect =
+        matches!(kind.role, Role::Tells(_) | Role::Kernel(Kernel::Switch | Kernel::Waking));
     look.part = Part::Context;
     if let Some(node) = &class.context {
         look.scope();

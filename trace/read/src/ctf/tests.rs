@@ -731,6 +731,7 @@ fn kernel_metadata() -> String {
         ("syscall_entry_futex", vec![("op", u(32))]),
         ("syscall_exit_futex", vec![("ret", u(32))]),
         ("sched_wakeup", vec![("tid", u(32))]),
+        ("sched_waking", vec![("tid", u(32))]),
     ];
     let mut fragments = vec![
         json!({ "type": "preamble", "version": 2 }),
@@ -794,6 +795,8 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
         (50, 5, [0, 0, 0]),
         (60, SWITCH, [7, 1, 0]),
         (61, 1, [9, 0, 0]), // of the idle task
+        (65, 8, [7, 0, 0]), // an interrupt wakes it
+        (66, 7, [7, 0, 0]),
         (70, SWITCH, [0, 0, 7]),
         (80, 6, [0, 0, 0]),
     ];
@@ -810,6 +813,11 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
         let mine = log.events.iter().filter(move |event| event.0 == number);
         mine.map(|event| (event.2.time_ns - 1000, event.2.kind)).collect::<Vec<_>>()
     };
+    let task = |name: &str| {
+        let found = log.names.iter().find(|(_, text)| text.as_str() == name);
+        *found.expect("a task that is named").0
+    };
+    let (other, interrupt) = (task("oooooooooooooooo"), task(""));
     let key = FunctionKey(0x1234);
     assert_eq!(
         of(7),
@@ -818,11 +826,15 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
             (20, Kind::InterruptIn(9)),
             (24, Kind::InterruptOut(9)),
             (30, Kind::SwitchedOut { runnable: true }),
+            (30, Kind::TookOver(other)),
             (40, Kind::SwitchedIn),
             (45, Kind::Enter(key)),
             (50, Kind::SyscallIn(202)),
             (55, Kind::Leave(key)),
             (60, Kind::SwitchedOut { runnable: false }),
+            (60, Kind::TookOver(other)),
+            (65, Kind::WokenBy(interrupt)),
+            (66, Kind::WokenBy(interrupt)),
             (70, Kind::SwitchedIn),
             (80, Kind::SyscallOut(202)),
         ]

@@ -15,19 +15,19 @@ const MULTIPLES_SHARE: f64 = 0.85;
 const ONCE_SHARE: f64 = 0.5;
 /// Ticks of kernels, ns: 1000, 300, 250 and 100 Hz.
 const TICKS_NS: [f64; 4] = [1e6, 1e9 / 300.0, 4e6, 1e7];
-/// A period is a tick's, or a small multiple of one, within this share.
+/// A period is a tick's within this share.
 const TICK_APART: f64 = 0.003;
 
 /// A period of moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Period {
-    pub(super) ns: f64,
+pub(crate) struct Recurrence {
+    pub(crate) ns: f64,
     /// Half of the 95 % interval, ns.
-    pub(super) half_ns: f64,
+    pub(crate) half_ns: f64,
 }
 
 /// The period of moments in ascending order.
-pub(super) fn of(moments: &[u64]) -> Option<Period> {
+pub(crate) fn of(moments: &[u64]) -> Option<Recurrence> {
     let mut intervals: Vec<f64> =
         moments.windows(2).map(|pair| (pair[1] - pair[0]) as f64).filter(|&ns| ns > 0.0).collect();
     if intervals.len() < INTERVALS_MIN {
@@ -58,18 +58,18 @@ pub(super) fn of(moments: &[u64]) -> Option<Period> {
     let errors = all.iter().filter_map(|&one| Some((one - multiple(one, guess)? * ns).powi(2)));
     let deviation = (errors.sum::<f64>() / several as f64).sqrt();
     // Whether each is late by itself or makes the next one late: the wider of the two.
-    Some(Period { ns, half_ns: 1.96 * deviation / times.sqrt() })
+    Some(Recurrence { ns, half_ns: 1.96 * deviation / times.sqrt() })
 }
 
-impl Period {
-    /// The tick of a kernel that it is, in Hz.
-    fn tick(&self) -> Option<f64> {
-        let is_tick = |tick: &&f64| (self.ns / **tick - 1.0).abs() < TICK_APART;
-        TICKS_NS.iter().find(is_tick).map(|tick| 1e9 / tick)
-    }
+/// Is it the tick of a kernel, within `apart_ns`? A sentence.
+pub(crate) fn tick(ns: f64, apart_ns: f64) -> Option<String> {
+    let tick = TICKS_NS.iter().find(|&&tick| (ns - tick).abs() <= apart_ns)?;
+    Some(format!("A kernel with {:.0} ticks a second does something then, too.", 1e9 / tick))
+}
 
+impl Recurrence {
     /// As a sentence.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let ms = |ns: f64| ns / 1e6;
         let mut words = format!(
             "It recurs every {:.3} ms (95 %: {:.3} to {:.3}).",
@@ -77,11 +77,7 @@ impl Period {
             ms(self.ns - self.half_ns),
             ms(self.ns + self.half_ns)
         );
-        if let Some(hz) = self.tick() {
-            words.push_str(&format!(
-                " A kernel with {hz:.0} ticks a second does something then, too."
-            ));
-        }
+        words.extend(tick(self.ns, TICK_APART * self.ns).map(|told| format!(" {told}")));
         words
     }
 }
