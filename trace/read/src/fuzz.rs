@@ -119,10 +119,10 @@ pub fn ctf(data: &[u8]) {
 /// # Panics
 /// When a promise is broken.
 pub fn own(data: &[u8]) {
-    let bytes = vec![("own.lwt".to_owned(), data.to_vec())];
     // Not sorted: a file of one thread is passed on as it stands.
     check(false, |delivery| {
-        let files = own::index(&bytes, delivery);
+        let files = vec![(Path::new("own.lwt"), laneway_tracer::TraceFile::open(data))];
+        let files = own::index(files, delivery);
         let mut symbols = Symbols::default();
         let sources: Vec<Box<dyn Source + '_>> = own::sources(&files, &mut symbols);
         merge::read(sources, delivery, &mut symbols).expect("memory does not fail");

@@ -341,8 +341,7 @@ impl Trace {
         let mut delivery = Delivery::new(consumer);
         match &self.input {
             Input::Streams { ctf, own } => {
-                let bytes = own::load(own)?;
-                let files = own::index(&bytes, &mut delivery);
+                let files = own::index_files(own, &mut delivery)?;
                 let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
                 if let Some(session) = ctf {
                     sources.extend(session.sources()?);
