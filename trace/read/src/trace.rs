@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::block::Source;
 use crate::delivery::Delivery;
 use crate::event::{Consumer, Damage, Producer, Thread};
+use crate::pairs::CallPair;
 use crate::symbols::Symbols;
 use crate::{chrome, ctf, merge, own, perf, uftrace};
 
@@ -264,8 +265,17 @@ impl Trace {
     /// # Errors
     /// [`OpenError`] if nothing there is a trace, or its metadata cannot be understood.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path, &[])
+    }
+
+    /// As [`open`](Self::open); two events of CTF that are one of these `calls` are read as a call.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, calls: &[CallPair]) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let mut symbols = Symbols::default();
+        symbols.calls = calls.to_vec();
         let io = |source| OpenError::Io { path: path.into(), source };
         let kind = std::fs::metadata(path).map_err(io)?;
         if kind.is_dir() {
@@ -291,7 +301,8 @@ impl Trace {
         if path.file_name().is_some_and(|name| name == "metadata")
             && let Some(folder) = path.parent()
         {
-            return Self::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            return Self::open_with(folder, calls);
         }
         let mut start = Vec::new();
         let file = File::open(path).map_err(io)?;
