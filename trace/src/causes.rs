@@ -374,7 +374,7 @@ impl Evidence<'_> {
         let memory: f64 = worker
             .functions
             .iter()
-            .filter(|(row, _)| crate::rules::takes_memory(&model.rows[*row as usize].name))
+            .filter(|(row, _)| model.rules.takes_memory(&model.rows[*row as usize].name))
             .map(|(_, ns)| ns)
             .sum();
         let failed = self.facts.failures;
@@ -397,8 +397,8 @@ impl Evidence<'_> {
         let Some(&(row, ns)) = worker.functions.iter().find(|(row, _)| {
             let row = &model.rows[*row as usize];
             let name = &row.name;
-            let carries = crate::rules::is_receive_root(name)
-                || crate::rules::is_send_root(name)
+            let carries = model.rules.is_receive_root(name)
+                || model.rules.is_send_root(name)
                 || row.layer_shares[Layer::Kernel.index()] > 0.5;
             !row.own && !row.dominated && !carries
         }) else {
