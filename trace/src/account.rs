@@ -329,7 +329,7 @@ impl<'a> Books<'a> {
             .iter()
             .map(|context| {
                 let name = &self.model.rows[context.row as usize].name;
-                crate::rules::is_receive_root(name) || crate::rules::is_send_root(name)
+                self.model.rules.is_receive_root(name) || self.model.rules.is_send_root(name)
             })
             .collect();
         let mut rare = vec![NONE; contexts.len()];

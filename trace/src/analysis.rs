@@ -4,6 +4,7 @@
 //! live source). Memory is bounded by the limits of the tables, not by the length of the trace.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use laneway_trace_read::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, Producer, ReadError, Symbols, Thread,
@@ -17,9 +18,10 @@ use crate::machine::{Machine, Own};
 use crate::model::{Context, Model, Name};
 use crate::only::{Only, Within};
 use crate::result::*;
+use crate::rules::Rules;
 use crate::series::OTHERS;
 use crate::worst::{Captured, Join};
-use crate::{account, advice, blocks, causes};
+use crate::{account, advice, blocks, causes, cores};
 
 /// Calls and mean duration beyond which a function is proposed for the exclude list (TAU's rule).
 const EXCLUDE_CALLS: u64 = 100_000;
@@ -28,7 +30,7 @@ const EXCLUDE_NS: u64 = 10_000;
 const POOL_POINTS_MAX: usize = 512;
 
 /// What the user knows beyond the trace.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Cost of one traced call inside its interval and outside of it, ns, measured on this host with this tracer.
     pub measured_cost_ns: Option<(f64, f64)>,
@@ -40,6 +42,8 @@ pub struct Options {
     pub seed: u64,
     /// The part of the trace that is analysed.
     pub only: Only,
+    /// What names mean.
+    pub rules: Arc<Rules>,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             drops: None,
             seed: 1,
             only: Only::default(),
+            rules: Arc::clone(Rules::known()),
         }
     }
 }
@@ -129,12 +134,13 @@ pub fn analyze_naming<E: From<ReadError>>(
         points: Vec::new(),
         counts_drops: about.env.iter().any(|(key, value)| key == "counts_drops" && value == "yes"),
     };
+    let only = options.only;
     let mut analyzer = Analyzer::new(options);
-    let read = if options.only == Only::default() {
+    let read = if only == Only::default() {
         trace.read(&mut analyzer)?
     } else {
-        source.notes.extend(options.only.note());
-        trace.read(&mut Within::new(&mut analyzer, options.only))?
+        source.notes.extend(only.note());
+        trace.read(&mut Within::new(&mut analyzer, only))?
     };
     source.damages.extend(read.damages);
     source.damages_untold = read.damages_untold;
@@ -167,7 +173,7 @@ impl Analyzer {
     /// Ends reading. `name` is asked once per function.
     pub fn finish(self, source: &Source, name: &mut dyn FnMut(FunctionKey) -> Name) -> Report {
         let Self { machine, options } = self;
-        let model = Model::new(machine, name, options.measured_cost_ns);
+        let model = Model::new(machine, name, options.measured_cost_ns, options.rules);
         let blocks = blocks::cut(&model);
         let workers = account::workers(&model);
         let case = Case {
@@ -216,6 +222,7 @@ impl Analyzer {
             accounts: workers.into_iter().map(|worker| worker.account).collect(),
             losses,
             threads: writer.threads(),
+            cores: cores::rows(&model, &writer.threads()),
             functions: tables.functions,
             contexts: tables.contexts,
             layers: writer.layers(),
@@ -230,6 +237,7 @@ impl Analyzer {
             exclude,
             control,
             time_lines: tables.time_lines,
+            courses: cores::courses(&model),
             worst,
             windows,
         };
@@ -388,6 +396,7 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
         producers,
         inputs: source.inputs.clone(),
         span: model.span,
+        told: [model.since(model.told.start_ns), model.told.length_ns],
         events: counts.events,
         entries: counts.entries,
         exits: counts.exits,
@@ -573,6 +582,9 @@ impl Writer<'_> {
                 }
                 let polled: u64 = lane.points.polls.iter().map(|row| row.packets).sum();
                 let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns, _] = lane.kernel_ns;
+                let stays = &lane.points.stays;
+                let [p50_ns, p99_ns] = stays.percentiles([0.5, 0.99]);
+                let timed = stays.total();
                 ThreadRow {
                     pid: lane.thread.pid,
                     tid: lane.thread.tid,
@@ -592,6 +604,7 @@ impl Writer<'_> {
                     } else {
                         packets.round() as u64
                     },
+                    in_worker: (timed > 0).then_some(InWorker { packets: timed, p50_ns, p99_ns }),
                 }
             })
             .collect()

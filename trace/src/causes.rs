@@ -249,7 +249,7 @@ impl Evidence<'_> {
         }
         let row = self.model.rows.iter().position(|row| row.name == gap.name);
         let Some(row) = row else { return false };
-        if carries_packets(&self.model.rows[row]) {
+        if carries_packets(self.model, &self.model.rows[row]) {
             return false;
         }
         let there = worker.functions.iter().find(|(other, _)| *other as usize == row);
@@ -355,7 +355,7 @@ impl Evidence<'_> {
         let memory: f64 = worker
             .functions
             .iter()
-            .filter(|(row, _)| crate::rules::takes_memory(&model.rows[*row as usize].name))
+            .filter(|(row, _)| model.rules.takes_memory(&model.rows[*row as usize].name))
             .map(|(_, ns)| ns)
             .sum();
         let failed = self.facts.failures;
@@ -377,7 +377,7 @@ impl Evidence<'_> {
         }
         let Some(&(row, ns)) = worker.functions.iter().find(|(row, _)| {
             let row = &model.rows[*row as usize];
-            !row.own && !row.dominated && !carries_packets(row)
+            !row.own && !row.dominated && !carries_packets(model, row)
         }) else {
             return;
         };
@@ -535,9 +535,9 @@ impl Evidence<'_> {
 }
 
 /// Is the function a part of taking or giving packets, or a way into the kernel?
-fn carries_packets(row: &Row) -> bool {
-    crate::rules::is_receive_root(&row.name)
-        || crate::rules::is_send_root(&row.name)
+fn carries_packets(model: &Model, row: &Row) -> bool {
+    model.rules.is_receive_root(&row.name)
+        || model.rules.is_send_root(&row.name)
         || row.receive_share + row.send_share > 0.5 * (1.0 - row.layer_shares[Layer::Idle.index()])
         || row.layer_shares[Layer::Kernel.index()] > 0.5
 }

@@ -75,6 +75,13 @@ impl Histogram {
         }
     }
 
+    /// The same `times` times.
+    pub(crate) fn record_many(&mut self, bucket: u32, times: u32) {
+        self.reach(bucket, bucket);
+        let count = &mut self.counts[(bucket - self.first) as usize];
+        *count = count.saturating_add(times);
+    }
+
     #[cold]
     fn grow_and_record(&mut self, bucket: u32) {
         self.reach(bucket, bucket);

@@ -26,10 +26,11 @@ use std::hash::BuildHasherDefault;
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PAGE_FAULT, Thread, ThreadId};
 
 use crate::calls;
+use crate::course::Course;
 use crate::histogram::{Histogram, bucket_of};
 use crate::ledger::{Ledger, STRETCH_NS_MIN};
 use crate::points::{Points, Pools, Queue};
-use crate::result::{FUNCTIONS_MAX, HOLES_MAX, THREADS_MAX};
+use crate::result::{FUNCTIONS_MAX, HOLES_MAX, THREADS_MAX, TIME_LINES_MAX};
 use crate::series::Series;
 use crate::tree::{Mixer, NONE, Tree};
 use crate::worst::{JOINS, Join, Worst};
@@ -127,6 +128,8 @@ pub(crate) struct Lane {
     pub(crate) events: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
+    /// Its first event that is not the kernel's.
+    pub(crate) told_ns: Option<u64>,
     pub(crate) kernel_ns: [u64; JOINS],
     pub(crate) ledger: Ledger,
     /// Time by context, ns; its calls on this thread alone.
@@ -139,6 +142,8 @@ pub(crate) struct Lane {
     pub(crate) series: Series,
     pub(crate) points: Points,
     pub(crate) worst: Worst,
+    pub(crate) course: Course,
+    pub(crate) ran: Ran,
     stack: Vec<Frame>,
     started: bool,
     /// The last function event was an exit: the next entry ends a gap between siblings.
@@ -151,6 +156,34 @@ pub(crate) struct Lane {
     too_deep: u64,
     /// Open calls beyond [`STACK_MAX`].
     beyond: u64,
+}
+
+/// On which CPUs a thread was.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    /// What is counted: until when, and how long it had been off its CPU by then, ns.
+    until_ns: u64,
+    off_ns: u64,
+    /// The CPU told last.
+    cpu: Option<u32>,
+    /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be short by
+    /// the time between as long as it is away.
+    pub(crate) by_cpu: Vec<(Option<u32>, i64)>,
+}
+
+impl Ran {
+    /// Counts the time up to `until_ns` for `cpu`, or the one told last.
+    fn count(&mut self, cpu: Option<u32>, until_ns: u64, off_ns: u64) {
+        self.cpu = cpu.or(self.cpu);
+        let since = until_ns.saturating_sub(self.until_ns) as i64;
+        let on_ns = since.saturating_sub(off_ns.saturating_sub(self.off_ns) as i64);
+        (self.until_ns, self.off_ns) = (until_ns, off_ns);
+        match self.by_cpu.iter().position(|row| row.0 == self.cpu) {
+            Some(at) => self.by_cpu[at].1 = self.by_cpu[at].1.saturating_add(on_ns),
+            None if self.by_cpu.len() <= CPUS_MAX => self.by_cpu.push((self.cpu, on_ns)),
+            None => {}
+        }
+    }
 }
 
 /// Counts over all threads.
@@ -263,7 +296,10 @@ impl Machine {
             done += stride.len();
             lane.worst.passed(stride.len(), &events[..done]);
         }
-        self.lanes[place as usize].worst.keep(events);
+        let lane = &mut self.lanes[place as usize];
+        lane.worst.keep(events);
+        let (last_ns, off_ns) = (lane.last_ns, lane.off_cpu_ns());
+        lane.ran.count(cpu, last_ns, off_ns);
     }
 
     /// Closes what is still open at the end of the trace.
@@ -275,6 +311,7 @@ impl Machine {
             let end = lane.last_ns;
             unwind(lane, &mut self.tree, 0, end);
             lane.worst.finish();
+            lane.course.gather(&lane.spent, end);
         }
         self.sort_lanes();
     }
@@ -431,6 +468,7 @@ impl Lane {
             events: 0,
             first_ns: u64::MAX,
             last_ns: 0,
+            told_ns: None,
             kernel_ns: [0; JOINS],
             ledger: Ledger::default(),
             spent: Vec::new(),
@@ -440,6 +478,8 @@ impl Lane {
             series: Series::new(buckets),
             points: Points::default(),
             worst: Worst::new(ring),
+            course: Course::default(),
+            ran: Ran::default(),
             stack: Vec::new(),
             beyond: 0,
             started: false,
@@ -489,6 +529,22 @@ fn pass_up(lane: &mut Lane, frame: Frame, duration_ns: u64) {
     }
 }
 
+/// Does the kernel tell it, of any thread?
+const fn is_kernels(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::SwitchedOut { .. }
+            | Kind::SwitchedIn
+            | Kind::TookOver(_)
+            | Kind::WokenBy(_)
+            | Kind::InterruptIn(_)
+            | Kind::InterruptOut(_)
+            | Kind::SyscallIn(_)
+            | Kind::SyscallOut(_)
+            | Kind::Returned(_)
+    )
+}
+
 /// Is the innermost system call one that gives packets away?
 fn is_sending(stack: &[Frame]) -> bool {
     let call = stack.iter().rev().find(|frame| frame.function == Own::Syscall as u32);
@@ -518,7 +574,7 @@ impl Step<'_> {
             return 0;
         }
         let longest_ns = lane.worst.longest_ns().min(STRETCH_NS_MIN - 1);
-        let end_ns = lane.series.open_end_ns();
+        let end_ns = lane.series.open_end_ns().min(lane.course.open_end_ns());
         let believed = lane.anonymous && !lane.lossy;
         let (mut last_ns, mut just_left) = (lane.last_ns, lane.just_left);
         let (mut entries, mut exits) = (0, 0);
@@ -613,7 +669,19 @@ impl Step<'_> {
         } else {
             self.begin(&mut now);
         }
+        if self.lane.course.is_over(now) {
+            let lane = &mut *self.lane;
+            let top = lane.stack.last().map_or(NONE, |frame| frame.node);
+            lane.course.cross(&lane.spent, top, lane.last_ns, now);
+        }
         self.lane.series.events(1);
+        if self.lane.told_ns.is_none() && !is_kernels(event.kind) {
+            let began_ns = match event.kind {
+                Kind::EmptyRun { lasted_ns, .. } => now.saturating_sub(lasted_ns.into()),
+                _ => now,
+            };
+            self.lane.told_ns = Some(began_ns.max(self.lane.first_ns));
+        }
         match event.kind {
             Kind::Enter(key) => self.enter(key, now),
             Kind::Leave(key) => self.leave(key, now),
@@ -635,6 +703,11 @@ impl Step<'_> {
         lane.last_ns = *now;
         lane.series.reach(*now);
         lane.worst.resume(*now);
+        if self.thread < TIME_LINES_MAX as u32 {
+            lane.course.begin(*now);
+        }
+        // What lies between is counted for no CPU.
+        lane.ran.until_ns = *now;
     }
 
     /// Charges the time since the last event to the innermost call.
@@ -938,6 +1011,7 @@ impl Step<'_> {
         if let Some(spent) = self.lane.spent.get_mut(polling as usize) {
             *spent = spent.saturating_sub(spent_ns);
         }
+        self.lane.course.spend(polling, now - spent_ns, now);
         self.lane.ledger.program(now, node, Some((queue, u64::from(lasted_ns))));
     }
 

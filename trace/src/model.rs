@@ -8,6 +8,7 @@
 //! they did call is shared out by calls per variant. *Corrected time*: see [`Model::correct`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use laneway_trace_read::FunctionKey;
 
@@ -16,7 +17,7 @@ use crate::ledger::Taken;
 use crate::machine::{Counts, Lane, Machine, Own};
 use crate::points::Pools;
 use crate::result::{Calibration, CalibrationSource, Layer, Packets, Span};
-use crate::rules::{self, Told};
+use crate::rules::{Rules, Told};
 use crate::series::{OTHERS, Timed};
 use crate::tree::{NONE, Variant};
 
@@ -113,8 +114,12 @@ pub(crate) struct CallPolls {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Model {
+    /// What names mean.
+    pub(crate) rules: Arc<Rules>,
     pub(crate) counts: Counts,
     pub(crate) span: Span,
+    /// The part of it in which the program told something: the kernel's view begins before, and goes on.
+    pub(crate) told: Span,
     pub(crate) contexts: Vec<Context>,
     pub(crate) rows: Vec<Row>,
     pub(crate) lanes: Vec<Lane>,
@@ -138,15 +143,16 @@ impl Model {
         mut machine: Machine,
         name: &mut dyn FnMut(FunctionKey) -> Name,
         measured: Option<(f64, f64)>,
+        rules: Arc<Rules>,
     ) -> Self {
         machine.finish();
         let (mut rows, row_of) = rows(&machine.keys, name);
         let named = named(&machine.lanes, name);
         let mut contexts = contexts(&mut machine, &row_of, &rows);
-        detach_handlers(&mut contexts, &mut rows);
+        detach_handlers(&mut contexts, &mut rows, &rules);
         add_children(&mut contexts);
-        set_layers(&mut contexts, &rows);
-        let polls = find_idle(&mut contexts, &rows);
+        set_layers(&mut contexts, &rows, &rules);
+        let polls = find_idle(&mut contexts, &rows, &rules);
         let span = span(&machine.lanes);
         let mut timed = Vec::new();
         for lane in &mut machine.lanes {
@@ -155,13 +161,16 @@ impl Model {
         }
         let keys = machine.keys.iter().zip(&row_of).skip(Own::ALL.len());
         let keys = keys.map(|(&key, &row)| (key, row)).collect();
-        let packets = packets(&contexts, &rows, &machine.lanes, &machine.counts, span);
+        let told = told(&machine.lanes, span);
+        let packets = packets(&contexts, &rows, &machine.lanes, &machine.counts, (told, &rules));
         let mut model = Self {
             calibration: calibration(&contexts, &machine.gaps, measured),
             counts: machine.counts,
             span,
             contexts,
             rows,
+            rules,
+            told,
             lanes: machine.lanes,
             timed,
             pools: machine.pools,
@@ -208,7 +217,7 @@ impl Model {
     }
 
     fn fill_rows(&mut self) {
-        let under = |root: fn(&str) -> bool| {
+        let under = |root: &dyn Fn(&str) -> bool| {
             let mut inside = vec![false; self.contexts.len()];
             for (index, context) in self.contexts.iter().enumerate() {
                 inside[index] = root(&self.rows[context.row as usize].name)
@@ -216,8 +225,8 @@ impl Model {
             }
             inside
         };
-        let receiving = under(rules::is_receive_root);
-        let sending = under(rules::is_send_root);
+        let receiving = under(&|name| self.rules.is_receive_root(name));
+        let sending = under(&|name| self.rules.is_send_root(name));
         for (index, context) in self.contexts.iter().enumerate() {
             let recursive = self
                 .ancestors(index as u32)
@@ -256,7 +265,7 @@ impl Model {
     fn stands_for_packet(&self, context: &Context) -> bool {
         context.parent.is_some_and(|parent| {
             let caller = &self.rows[self.contexts[parent as usize].row as usize].name;
-            rules::is_received(caller, &self.rows[context.row as usize].name)
+            self.rules.is_received(caller, &self.rows[context.row as usize].name)
         })
     }
 
@@ -422,7 +431,7 @@ fn contexts(machine: &mut Machine, row_of: &[u32], rows: &[Row]) -> Vec<Context>
 }
 
 /// Takes handlers out of the functions they interrupted: by name, or by habit (rarely, under many that call nothing else).
-fn detach_handlers(contexts: &mut [Context], rows: &mut [Row]) {
+fn detach_handlers(contexts: &mut [Context], rows: &mut [Row], rules: &Rules) {
     let mut others = vec![0u32; contexts.len()];
     let mut of_row: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
     for (at, context) in contexts.iter().enumerate() {
@@ -454,7 +463,7 @@ fn detach_handlers(contexts: &mut [Context], rows: &mut [Row]) {
             callers.len() >= HANDLER_PARENTS_MIN && lonely >= 2 && rare
         };
         let by_signal = all.iter().any(|&at| contexts[at].asynchronous);
-        if !(by_signal || rules::is_handler(&row.name) || habit()) {
+        if !(by_signal || rules.is_handler(&row.name) || habit()) {
             continue;
         }
         row.asynchronous = true;
@@ -480,8 +489,8 @@ fn add_children(contexts: &mut [Context]) {
     }
 }
 
-fn set_layers(contexts: &mut [Context], rows: &[Row]) {
-    let by_name: Vec<Option<Layer>> = rows.iter().map(|row| rules::layer(&row.name)).collect();
+fn set_layers(contexts: &mut [Context], rows: &[Row], rules: &Rules) {
+    let by_name: Vec<Option<Layer>> = rows.iter().map(|row| rules.layer(&row.name)).collect();
     for index in 0..contexts.len() {
         let row = contexts[index].row as usize;
         let inherited = contexts[index].parent.map(|parent| contexts[parent as usize].layer);
@@ -491,7 +500,7 @@ fn set_layers(contexts: &mut [Context], rows: &[Row]) {
 }
 
 /// Finds polls that found nothing and shares their time out over what they called.
-fn find_idle(contexts: &mut [Context], rows: &[Row]) -> Vec<CallPolls> {
+fn find_idle(contexts: &mut [Context], rows: &[Row], rules: &Rules) -> Vec<CallPolls> {
     let mut polls = Vec::new();
     let mut covered = vec![false; contexts.len()];
     for index in 0..contexts.len() {
@@ -509,7 +518,7 @@ fn find_idle(contexts: &mut [Context], rows: &[Row]) -> Vec<CallPolls> {
         let poll = &rows[contexts[index].row as usize].name;
         for &child in &contexts[index].children {
             let child = &contexts[child as usize];
-            match rules::poll_child(poll, &rows[child.row as usize].name) {
+            match rules.poll_child(poll, &rows[child.row as usize].name) {
                 Some(Told::Productive) => productive |= child.bit,
                 Some(Told::Empty) => empty |= child.bit,
                 None => {}
@@ -607,6 +616,14 @@ fn span(lanes: &[Lane]) -> Span {
     Span { start_ns, length_ns: end_ns - start_ns }
 }
 
+/// From the first event of the program's own to the last event of a thread that has such.
+fn told(lanes: &[Lane], span: Span) -> Span {
+    let told = || lanes.iter().filter_map(|lane| Some((lane.told_ns?, lane.last_ns)));
+    let Some(start_ns) = told().map(|(first, _)| first).min() else { return span };
+    let end_ns = told().map(|(_, last)| last).max().unwrap_or(start_ns);
+    Span { start_ns, length_ns: end_ns.saturating_sub(start_ns) }
+}
+
 fn by_row(mut timed: Timed, row_of: &[u32], rows: usize) -> Timed {
     let mut places = vec![OTHERS; rows];
     for bucket in &mut timed.buckets {
@@ -634,11 +651,11 @@ fn packets(
     rows: &[Row],
     lanes: &[Lane],
     counts: &Counts,
-    span: Span,
+    (span, rules): (Span, &Rules),
 ) -> Packets {
     let polled: u64 = lanes.iter().flat_map(|lane| &lane.points.polls).map(|row| row.packets).sum();
     let sends = || lanes.iter().flat_map(|lane| &lane.points.sends);
-    let by_calls = |is: fn(&str, &str) -> bool| {
+    let by_calls = |is: &dyn Fn(&str, &str) -> bool| {
         let mut found: Option<(u64, String)> = None;
         for context in contexts {
             let Some(parent) = context.parent else { continue };
@@ -656,8 +673,8 @@ fn packets(
         let sent = sends().next().map(|_| sends().map(|row| row.sent).sum());
         (Some(polled), sent, "told by each poll".to_owned())
     } else {
-        let sent = by_calls(rules::is_sent).map(|(calls, _)| calls);
-        match by_calls(rules::is_received) {
+        let sent = by_calls(&|from, to| rules.is_sent(from, to)).map(|(calls, _)| calls);
+        match by_calls(&|from, to| rules.is_received(from, to)) {
             Some((calls, how)) => (Some(calls), sent, how),
             None => {
                 (None, sent, "nothing in the trace tells how many packets there were".to_owned())

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 
 use laneway_trace_read::PoolAction;
 
+use crate::histogram::{Histogram, bucket_of};
+
 /// Queues told apart per thread.
 const QUEUES_MAX: usize = 256;
 /// Largest poll with a count of its own; larger ones count as this.
@@ -170,6 +172,10 @@ pub(crate) struct Points {
     pub(crate) idle_ns: u64,
     /// The last poll, if it found nothing: when, and how long the thread had been off its CPU until then, ns.
     nothing: Option<(u64, u64)>,
+    /// The last poll, if it found packets and nothing was sent since: when, and how many.
+    found: Option<(u64, u16)>,
+    /// How long packets were in the worker, from a poll to the next send.
+    pub(crate) stays: Histogram,
 }
 
 impl Points {
@@ -185,12 +191,13 @@ impl Points {
     /// Events are missing from here on.
     pub(crate) fn pause(&mut self) {
         self.running = false;
-        self.nothing = None;
+        (self.nothing, self.found) = (None, None);
         self.polls.iter_mut().for_each(Polls::end_streak);
     }
 
     #[inline]
     pub(crate) fn receive(&mut self, queue: Queue, asked: u16, got: u16, told_ns: u64, now: u64) {
+        self.found = (got > 0).then_some((now, got));
         let Some(place) = self.place(Some(queue)) else {
             self.refused += 1;
             return;
@@ -325,6 +332,10 @@ impl Points {
     }
 
     pub(crate) fn send(&mut self, queue: Queue, asked: u16, sent: u16, told_ns: u64, now: u64) {
+        if let Some((found_ns, packets)) = self.found.take() {
+            let stay_ns = now.saturating_sub(found_ns);
+            self.stays.record_many(bucket_of(stay_ns), packets.into());
+        }
         let place = match self.sends.iter().position(|row| row.queue == queue) {
             Some(place) => place,
             None if self.sends.len() < QUEUES_MAX => {

@@ -7,7 +7,7 @@
 //!
 //! A value that cannot be told is `None`, and [`Coverage::withheld`] says why. Nothing here computes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 mod difference;
 
@@ -41,6 +41,14 @@ pub const HOLES_MAX: usize = 64;
 pub const ACCOUNTS_MAX: usize = 64;
 /// Most parts of an [`Account`]; smaller ones are added up per kind under the detail "others".
 pub const PARTS_MAX: usize = 48;
+/// Threads with a [`Course`]: the busiest.
+pub const COURSES_MAX: usize = 16;
+/// Most buckets of a [`Course`].
+pub const COURSE_BUCKETS_MAX: usize = 256;
+/// Most contexts per bucket of a [`Course`]: those with most time.
+pub const COURSE_CONTEXTS_MAX: usize = 6;
+/// Most threads named per CPU in a [`CoreRow`]: those with most time there.
+pub const CORE_THREADS_MAX: usize = 8;
 /// Most [`Cause`]s.
 pub const CAUSES_MAX: usize = 16;
 
@@ -62,6 +70,8 @@ pub struct Analysis {
     pub losses: Losses,
     /// Threads, the busiest first: by time on the CPU in calls and polls, then by events.
     pub threads: Vec<ThreadRow>,
+    /// How far the threads of the trace used each CPU, ascending by its number.
+    pub cores: Vec<CoreRow>,
     /// Functions, by corrected self time, largest first; unranked ones last.
     pub functions: Vec<FunctionRow>,
     /// The calling-context tree, parents before children, over all threads.
@@ -90,6 +100,8 @@ pub struct Analysis {
     pub control: Option<Control>,
     /// One per thread.
     pub time_lines: Vec<TimeLine>,
+    /// In which contexts the busiest threads were, over the whole span.
+    pub courses: Vec<Course>,
     /// Longest stretches in one function without any event, longest first.
     pub worst: Vec<WorstCall>,
     /// Events around the worst calls, bounded.
@@ -105,6 +117,9 @@ pub struct Coverage {
     pub inputs: Vec<String>,
     /// First and last event.
     pub span: Span,
+    /// When the program's own events begin, and how long it tells some, ns: the kernel's view begins before. Rates are of this
+    /// part.
+    pub told: [u64; 2],
     /// Events read.
     pub events: u64,
     /// Function entries among them.
@@ -256,10 +271,55 @@ pub struct ThreadRow {
     pub syscall_ns: u64,
     /// Packets received in it.
     pub packets: u64,
+    /// How long a packet was in it; `None` where no points tell.
+    pub in_worker: Option<InWorker>,
+}
+
+/// How long packets were in a worker: from the return of the poll that found one to the next send of the thread.
+///
+/// All packets of a poll have the same time. Of a poll that is followed by another one before anything was sent, nothing
+/// is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct InWorker {
+    /// Packets whose time is known.
+    pub packets: u64,
+    /// Half of them were in it at most so long, ns, to 3 %; given from 100 packets on.
+    pub p50_ns: Option<u64>,
+    /// 99 % ...; from 5,000 packets on.
+    pub p99_ns: Option<u64>,
+}
+
+/// How far the threads of the trace used a CPU. Other threads of the machine are not in it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CoreRow {
+    /// Its number; `None` for threads of which the producer does not tell where they ran.
+    pub cpu: Option<u32>,
+    /// Time that threads of the trace were on it, ns. Without kernel events the time between the events of a thread.
+    pub used_ns: u64,
+    /// ... as a share of the span, 0 to 1.
+    pub share: f64,
+    /// Of `used_ns`, in polls that found nothing, ns.
+    pub idle_ns: u64,
+    /// The threads with most of it, at most [`CORE_THREADS_MAX`]: [thread, ns].
+    pub threads: Vec<[u64; 2]>,
+}
+
+/// In which contexts a thread was, over the whole span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Course {
+    /// Thread.
+    pub thread: u32,
+    /// Where the first bucket begins.
+    pub start_ns: u64,
+    /// Length of a bucket, ns.
+    pub bucket_ns: u64,
+    /// Per bucket, at most twice [`COURSE_BUCKETS_MAX`] of them: [context, ns in it without its callees], longest first, at most
+    /// [`COURSE_CONTEXTS_MAX`].
+    pub buckets: Vec<Vec<[u64; 2]>>,
 }
 
 /// Where time goes, coarsely.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
     /// The application's loop and what it calls of its own.
@@ -419,7 +479,7 @@ pub struct Packets {
     pub sent: Option<u64>,
     /// Where the figure comes from, as a sentence.
     pub source: String,
-    /// Received per second of what was recorded: the span without holes.
+    /// Received per second of what was recorded: [`Coverage::told`] without holes.
     pub per_second: Option<f64>,
 }
 

@@ -1,228 +1,261 @@
-//! What names mean: layers, polls, packets, signal handlers. Data, in tables; the code only matches.
+//! What names mean: layers, polls, packets, signal handlers, and which two events are one call. Data; the code only matches.
 //!
-//! A pattern is a name in which `*` stands for any text. The first rule that matches wins. A name
-//! without a rule belongs to the layer of its caller, because what a driver calls of its own is the driver's
-//! work; a root without a rule is the application's. Names of generic helpers (`rte_memcpy`) have no
-//! rule for that reason.
+//! The names that are known are a table ([`rules.toml`](rules.toml)), and a file of the user's is read as the same table: its rows
+//! come first, and the first that matches wins. So a framework of one's own is analysed like DPDK.
+
+use std::sync::{Arc, LazyLock};
+
+use laneway_trace_read::CallPair;
+use serde::Deserialize;
+use toml::Spanned;
 
 use crate::result::Layer;
 
-/// Name pattern and layer.
-type LayerRule = (&'static str, Layer);
+/// The names that are known.
+const COMMON: &str = include_str!("rules.toml");
+/// Longest file of rules.
+const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// Layers by function name: DPDK and what it is linked with, our own tracer, the kernel.
-const LAYERS: &[LayerRule] = &[
-    // Our own points.
-    ("app.*", Layer::Application),
-    // It gives the CPU away until something comes: no poll, however little came.
-    ("lane.wait", Layer::OffCpu),
-    ("lane.lend", Layer::Mempool),
-    ("lane.*", Layer::Driver),
-    ("(empty polls)", Layer::Idle),
-    ("(until a receive returned)", Layer::Driver),
-    ("(until a send returned)", Layer::Driver),
-    ("(until a pool was used)", Layer::Mempool),
-    ("(preempted)", Layer::OffCpu),
-    ("(waiting)", Layer::OffCpu),
-    ("(interrupt)", Layer::OffCpu),
-    ("(system call)", Layer::Kernel),
-    ("(page fault)", Layer::Kernel),
-    ("(until another point)", Layer::Other),
-    ("(other functions)", Layer::Other),
-    // The tracer. Before all of DPDK, whose trace helpers carry the names of what they trace.
-    ("rte_*_trace_*", Layer::Tracer),
-    ("rte_*trace*", Layer::Tracer),
-    ("__rte_trace*", Layer::Tracer),
-    ("__cyg_profile*", Layer::Tracer),
-    ("lttng_*", Layer::Tracer),
-    ("lttng-ust*", Layer::Tracer),
-    ("liblttng*", Layer::Tracer),
-    ("mcount", Layer::Tracer),
-    ("__fentry__", Layer::Tracer),
-    // Buffers.
-    ("rte_mempool_*", Layer::Mempool),
-    ("rte_pktmbuf_*", Layer::Mempool),
-    ("rte_mbuf_*", Layer::Mempool),
-    ("__rte_mbuf_*", Layer::Mempool),
-    ("__rte_pktmbuf_*", Layer::Mempool),
-    ("__mempool_*", Layer::Mempool),
-    ("common_ring_*", Layer::Mempool),
-    ("rte_ring_*", Layer::Mempool),
-    ("__rte_ring_*", Layer::Mempool),
-    ("rte_stack_*", Layer::Mempool),
-    ("__rte_stack_*", Layer::Mempool),
-    // The device API.
-    ("rte_eth_*", Layer::Ethdev),
-    ("_rte_eth_*", Layer::Ethdev),
-    ("rte_ethdev_*", Layer::Ethdev),
-    // Kernel crossings: wrappers of system calls, and the kernel's own names.
-    ("readv", Layer::Kernel),
-    ("writev", Layer::Kernel),
-    ("preadv*", Layer::Kernel),
-    ("pwritev*", Layer::Kernel),
-    ("read", Layer::Kernel),
-    ("write", Layer::Kernel),
-    ("recv", Layer::Kernel),
-    ("recvfrom", Layer::Kernel),
-    ("recvmsg", Layer::Kernel),
-    ("recvmmsg", Layer::Kernel),
-    ("send", Layer::Kernel),
-    ("sendto", Layer::Kernel),
-    ("sendmsg", Layer::Kernel),
-    ("sendmmsg", Layer::Kernel),
-    ("poll", Layer::Kernel),
-    ("ppoll", Layer::Kernel),
-    ("select", Layer::Kernel),
-    ("epoll_wait", Layer::Kernel),
-    ("epoll_pwait*", Layer::Kernel),
-    ("ioctl", Layer::Kernel),
-    ("futex*", Layer::Kernel),
-    ("syscall", Layer::Kernel),
-    ("io_uring_enter*", Layer::Kernel),
-    ("__io_uring_*", Layer::Kernel),
-    ("sys_*", Layer::Kernel),
-    ("__x64_sys_*", Layer::Kernel),
-    ("__arm64_sys_*", Layer::Kernel),
-    ("do_syscall_64", Layer::Kernel),
-    ("entry_SYSCALL*", Layer::Kernel),
-    ("linux:*", Layer::Kernel),
-    // Drivers.
-    ("pmd_rx_burst*", Layer::Driver),
-    ("pmd_tx_burst*", Layer::Driver),
-    ("tap_*", Layer::Driver),
-    ("tun_*", Layer::Driver),
-    ("eth_af_packet_*", Layer::Driver),
-    ("eth_af_xdp_*", Layer::Driver),
-    ("af_xdp_*", Layer::Driver),
-    ("xsk_*", Layer::Driver),
-    ("eth_memif_*", Layer::Driver),
-    ("memif_*", Layer::Driver),
-    ("eth_null_*", Layer::Driver),
-    ("eth_pcap_*", Layer::Driver),
-    ("eth_ring_*", Layer::Driver),
-    ("*_recv_pkts*", Layer::Driver),
-    ("*_xmit_pkts*", Layer::Driver),
-    ("*_rx_burst*", Layer::Driver),
-    ("*_tx_burst*", Layer::Driver),
-    ("virtio_*", Layer::Driver),
-    ("virtqueue_*", Layer::Driver),
-    ("vmxnet3_*", Layer::Driver),
-    ("ixgbe_*", Layer::Driver),
-    ("i40e_*", Layer::Driver),
-    ("iavf_*", Layer::Driver),
-    ("ice_*", Layer::Driver),
-    ("mlx4_*", Layer::Driver),
-    ("mlx5_*", Layer::Driver),
-    ("ena_*", Layer::Driver),
-    ("bnxt_*", Layer::Driver),
-    // Applications shipped with DPDK.
-    ("pkt_burst_*", Layer::Application),
-    ("inc_rx_burst_stats", Layer::Application),
-    ("inc_tx_burst_stats", Layer::Application),
-    ("get_start_cycles", Layer::Application),
-    ("get_end_cycles", Layer::Application),
-    ("common_fwd_stream_*", Layer::Application),
-    ("run_pkt_fwd_on_lcore", Layer::Application),
-    ("start_pkt_forward_on_core", Layer::Application),
-    ("eal_thread_loop", Layer::Application),
-    ("eal_worker_thread_loop", Layer::Application),
-    ("l2fwd_*", Layer::Application),
-    ("l3fwd_*", Layer::Application),
-    ("main", Layer::Application),
-];
+static KNOWN: LazyLock<Arc<Rules>> = LazyLock::new(|| {
+    let rules = Table::read(COMMON).and_then(|table| table.rules(COMMON));
+    Arc::new(rules.expect("the table of this crate is tested"))
+});
 
-/// Calls that look for packets. Of one path only the outermost that matches counts.
-struct PollRule {
-    poll: &'static str,
-    /// It found something if it called one of these.
-    productive: &'static [&'static str],
-    /// It found nothing if it called one of these.
-    empty: &'static [&'static str],
+/// What names mean.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    calls: Vec<CallPair>,
+    layers: Vec<(String, Layer)>,
+    polls: Vec<PollRule>,
+    received: Vec<[String; 2]>,
+    sent: Vec<[String; 2]>,
+    receiving: Vec<String>,
+    sending: Vec<String>,
+    refills: Vec<String>,
+    handlers: Vec<String>,
+    memory: Vec<String>,
 }
 
-const POLLS: &[PollRule] = &[
-    PollRule {
-        poll: "pkt_burst_*",
-        productive: &["rte_eth_tx_burst", "common_fwd_stream_transmit", "rte_pktmbuf_free*"],
-        empty: &[],
-    },
-    PollRule {
-        poll: "rte_eth_rx_burst",
-        productive: &["*trace_rx_burst_nonempty"],
-        empty: &["*trace_rx_burst_empty"],
-    },
-    PollRule {
-        poll: "*_rx_burst*",
-        productive: &["rte_pktmbuf_alloc*", "rte_mbuf_raw_alloc*", "rte_mempool_get*"],
-        empty: &[],
-    },
-    PollRule { poll: "eth_af_packet_rx*", productive: &["rte_pktmbuf_alloc*"], empty: &[] },
-    PollRule {
-        poll: "*_recv_pkts*",
-        productive: &["rte_pktmbuf_alloc*", "rte_mbuf_raw_alloc*", "rte_mempool_get*"],
-        empty: &[],
-    },
-];
+impl Default for Rules {
+    /// As [`Rules::known`].
+    fn default() -> Self {
+        (**Self::known()).clone()
+    }
+}
 
-/// One call per packet: [caller, callee].
-const RECEIVED: &[[&str; 2]] = &[
-    ["pmd_rx_burst", "rte_pktmbuf_alloc"],
-    ["*_recv_pkts*", "rte_mbuf_raw_alloc"],
-    ["eth_af_packet_rx*", "rte_pktmbuf_alloc"],
-];
-const SENT: &[[&str; 2]] = &[
-    ["pmd_tx_burst", "tap_write_mbufs"],
-    ["eth_af_packet_tx*", "rte_pktmbuf_free"],
-    ["*_xmit_pkts*", "rte_pktmbuf_free_seg"],
-];
+/// The tables as they are written; each may be left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Table {
+    calls: Vec<CallRule>,
+    idle: Vec<String>,
+    layers: Vec<(String, Layer)>,
+    polls: Vec<Spanned<PollRule>>,
+    received: Vec<[String; 2]>,
+    sent: Vec<[String; 2]>,
+    receiving: Vec<String>,
+    sending: Vec<String>,
+    refills: Vec<String>,
+    handlers: Vec<String>,
+    memory: Vec<String>,
+}
 
-/// Where receiving and sending begin, outermost first.
-const RECEIVE_ROOTS: &[&str] = &[
-    "rte_eth_rx_burst",
-    "pmd_rx_burst*",
-    "*_recv_pkts*",
-    "lane.receive*",
-    "(until a receive returned)",
-];
-const SEND_ROOTS: &[&str] = &[
-    "rte_eth_tx_burst",
-    "pmd_tx_burst*",
-    "*_xmit_pkts*",
-    "lane.settle",
-    "(until a send returned)",
-];
+/// Two events that are one call.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallRule {
+    begin: Spanned<String>,
+    end: Spanned<String>,
+    name: Option<Spanned<String>>,
+}
 
-/// Fills of a cache of buffers from the backend.
-const REFILLS: &[&str] = &[
-    "rte_mempool_ops_dequeue_bulk",
-    "common_ring_mc_dequeue",
-    "common_ring_sc_dequeue",
-    "rte_mempool_ops_dequeue_contig_blocks",
-];
+/// A call that looks for packets. Of one path only the outermost that matches counts.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PollRule {
+    function: String,
+    /// It found something if it called one of these.
+    #[serde(default)]
+    found: Vec<String>,
+    /// It found nothing if it called one of these.
+    #[serde(default)]
+    found_nothing: Vec<String>,
+}
 
-/// Handlers that run inside arbitrary functions.
-const HANDLERS: &[&str] =
-    &["tap_trigger_cb", "*signal_handler*", "*sighandler*", "*sig_handler*", "__restore_rt"];
+impl Table {
+    fn read(text: &str) -> Result<Table, String> {
+        if text.len() > FILE_BYTES_MAX {
+            let bytes = text.len();
+            return Err(format!(
+                "{bytes} bytes are more than the {FILE_BYTES_MAX} of a file of rules"
+            ));
+        }
+        toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or_else(String::new, |span| place(text, span.start));
+            format!("{at}{}", error.message())
+        })
+    }
 
-/// Names of functions that take and give back memory.
-const MEMORY: &[&str] = &[
-    "malloc",
-    "calloc",
-    "realloc",
-    "free",
-    "operator new*",
-    "operator delete*",
-    "*alloc",
-    "*alloc_*",
-    "*_alloc*",
-    "*allocate*",
-    "*_free",
-    "*_free_*",
-];
+    fn rules(self, text: &str) -> Result<Rules, String> {
+        let mut polls = Vec::with_capacity(self.polls.len());
+        for rule in self.polls {
+            let at = rule.span().start;
+            let rule = rule.into_inner();
+            if rule.found.is_empty() && rule.found_nothing.is_empty() {
+                return Err(format!(
+                    "{}`{}` needs `found` or `found_nothing`: names of functions that it calls where there was a packet, or none",
+                    place(text, at),
+                    rule.function
+                ));
+            }
+            polls.push(rule);
+        }
+        let mut calls = Vec::with_capacity(self.calls.len());
+        for rule in &self.calls {
+            let begin = rule.begin.get_ref();
+            let name = rule.name.as_ref().map_or(begin, Spanned::get_ref);
+            let parts = [Some(&rule.begin), Some(&rule.end), rule.name.as_ref()];
+            for part in parts.into_iter().flatten() {
+                let stars = part.get_ref().matches('*').count();
+                let same = stars == begin.matches('*').count();
+                if part.get_ref().is_empty() || stars > 1 || !same {
+                    return Err(format!(
+                        "{}`{}`: the names of an event that begins a call, of the one that ends it, and of the call have one `*` each, for the same text, or none",
+                        place(text, part.span().start),
+                        part.get_ref()
+                    ));
+                }
+            }
+            if begin == rule.end.get_ref() {
+                let at = place(text, rule.end.span().start);
+                return Err(format!("{at}`{begin}` cannot both begin a call and end it"));
+            }
+            calls.push(CallPair {
+                begin: begin.clone(),
+                end: rule.end.get_ref().clone(),
+                name: name.clone(),
+            });
+        }
+        let idle = self.idle.into_iter().map(|name| (name, Layer::Idle));
+        Ok(Rules {
+            calls,
+            layers: idle.chain(self.layers).collect(),
+            polls,
+            received: self.received,
+            sent: self.sent,
+            receiving: self.receiving,
+            sending: self.sending,
+            refills: self.refills,
+            handlers: self.handlers,
+            memory: self.memory,
+        })
+    }
+}
 
-/// Does it take or give back memory?
-pub(crate) fn takes_memory(name: &str) -> bool {
-    any(MEMORY, name) || layer(name) == Some(Layer::Mempool)
+/// `line 3, column 7: `
+fn place(text: &str, at: usize) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    format!("line {line}, column {}: ", before[start..].chars().count() + 1)
+}
+
+impl Rules {
+    /// The names of DPDK, of our own tracer, of system calls and of common libraries.
+    pub fn known() -> &'static Arc<Rules> {
+        &KNOWN
+    }
+
+    /// The rows of a file (TOML), and behind them the known ones.
+    ///
+    /// # Errors
+    /// The line, the column, and what is wrong there.
+    pub fn of_file(text: &str) -> Result<Rules, String> {
+        let mut rules = Table::read(text)?.rules(text)?;
+        let known = Self::known();
+        rules.calls.extend_from_slice(&known.calls);
+        rules.layers.extend_from_slice(&known.layers);
+        rules.polls.extend_from_slice(&known.polls);
+        rules.received.extend_from_slice(&known.received);
+        rules.sent.extend_from_slice(&known.sent);
+        rules.receiving.extend_from_slice(&known.receiving);
+        rules.sending.extend_from_slice(&known.sending);
+        rules.refills.extend_from_slice(&known.refills);
+        rules.handlers.extend_from_slice(&known.handlers);
+        rules.memory.extend_from_slice(&known.memory);
+        Ok(rules)
+    }
+
+    /// Events that are calls, for [`Trace::open_with`](laneway_trace_read::Trace::open_with).
+    pub fn calls(&self) -> &[CallPair] {
+        &self.calls
+    }
+
+    /// Does it take or give back memory?
+    pub(crate) fn takes_memory(&self, name: &str) -> bool {
+        any(&self.memory, name) || self.layer(name) == Some(Layer::Mempool)
+    }
+
+    /// The layer a name belongs to by itself.
+    pub(crate) fn layer(&self, name: &str) -> Option<Layer> {
+        self.layers.iter().find(|(pattern, _)| matches(pattern, name)).map(|&(_, layer)| layer)
+    }
+
+    /// Is this a poll, by one of its children?
+    pub(crate) fn poll_child(&self, poll: &str, child: &str) -> Option<Told> {
+        let rule = self.polls.iter().find(|rule| matches(&rule.function, poll))?;
+        if any(&rule.found, child) {
+            Some(Told::Productive)
+        } else if any(&rule.found_nothing, child) {
+            Some(Told::Empty)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn is_received(&self, caller: &str, callee: &str) -> bool {
+        self.received.iter().any(|[from, to]| matches(from, caller) && matches(to, callee))
+    }
+
+    pub(crate) fn is_sent(&self, caller: &str, callee: &str) -> bool {
+        self.sent.iter().any(|[from, to]| matches(from, caller) && matches(to, callee))
+    }
+
+    pub(crate) fn is_receive_root(&self, name: &str) -> bool {
+        any(&self.receiving, name)
+    }
+
+    pub(crate) fn is_send_root(&self, name: &str) -> bool {
+        any(&self.sending, name)
+    }
+
+    pub(crate) fn is_refill(&self, name: &str) -> bool {
+        any(&self.refills, name)
+    }
+
+    pub(crate) fn is_handler(&self, name: &str) -> bool {
+        any(&self.handlers, name)
+    }
+}
+
+/// The layer that a name belongs to by the known names.
+pub(crate) fn layer(name: &str) -> Option<Layer> {
+    Rules::known().layer(name)
+}
+
+/// Is it a fill of a cache, by the known names?
+pub(crate) fn is_refill(name: &str) -> bool {
+    Rules::known().is_refill(name)
+}
+
+/// What a child says about the poll that called it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The poll found packets.
+    Productive,
+    /// The poll found nothing.
+    Empty,
 }
 
 /// Does `name` have the form of `pattern`?
@@ -238,58 +271,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(part)
 }
 
-fn any(patterns: &[&str], name: &str) -> bool {
+fn any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, name))
-}
-
-/// The layer a name belongs to by itself.
-pub(crate) fn layer(name: &str) -> Option<Layer> {
-    LAYERS.iter().find(|(pattern, _)| matches(pattern, name)).map(|&(_, layer)| layer)
-}
-
-/// What a child says about the poll that called it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// The poll found packets.
-    Productive,
-    /// The poll found nothing.
-    Empty,
-}
-
-/// Is this a poll, by one of its children?
-pub(crate) fn poll_child(poll: &str, child: &str) -> Option<Told> {
-    let rule = POLLS.iter().find(|rule| matches(rule.poll, poll))?;
-    if any(rule.productive, child) {
-        Some(Told::Productive)
-    } else if any(rule.empty, child) {
-        Some(Told::Empty)
-    } else {
-        None
-    }
-}
-
-pub(crate) fn is_received(caller: &str, callee: &str) -> bool {
-    RECEIVED.iter().any(|[from, to]| matches(from, caller) && matches(to, callee))
-}
-
-pub(crate) fn is_sent(caller: &str, callee: &str) -> bool {
-    SENT.iter().any(|[from, to]| matches(from, caller) && matches(to, callee))
-}
-
-pub(crate) fn is_receive_root(name: &str) -> bool {
-    any(RECEIVE_ROOTS, name)
-}
-
-pub(crate) fn is_send_root(name: &str) -> bool {
-    any(SEND_ROOTS, name)
-}
-
-pub(crate) fn is_refill(name: &str) -> bool {
-    any(REFILLS, name)
-}
-
-pub(crate) fn is_handler(name: &str) -> bool {
-    any(HANDLERS, name)
 }
 
 #[cfg(test)]
@@ -321,10 +304,10 @@ mod tests {
 
     #[test]
     fn the_tracer_of_a_thing_is_not_the_thing() {
-        assert_eq!(layer("rte_ethdev_trace_rx_burst"), Some(Layer::Tracer));
-        assert_eq!(layer("rte_mempool_trace_get_bulk"), Some(Layer::Tracer));
-        assert_eq!(layer("__rte_trace_point_fp_is_enabled"), Some(Layer::Tracer));
-        assert_eq!(layer("rte_ethdev_get_name"), Some(Layer::Ethdev));
+        assert_eq!(Rules::known().layer("rte_ethdev_trace_rx_burst"), Some(Layer::Tracer));
+        assert_eq!(Rules::known().layer("rte_mempool_trace_get_bulk"), Some(Layer::Tracer));
+        assert_eq!(Rules::known().layer("__rte_trace_point_fp_is_enabled"), Some(Layer::Tracer));
+        assert_eq!(Rules::known().layer("rte_ethdev_get_name"), Some(Layer::Ethdev));
     }
 
     #[test]
@@ -339,7 +322,46 @@ mod tests {
             ("rte_memcpy", None),
             ("ptype_l3_ip", None),
         ] {
-            assert_eq!(layer(name), expected, "{name}");
+            assert_eq!(Rules::known().layer(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn rows_of_a_file_come_before_those_that_are_known() {
+        let text = "
+idle = ['fw_sleep*']
+layers = [['rte_eth_*', 'driver'], ['fw_*', 'application']]
+polls = [{ function = 'fw_poll', found = ['fw_deliver'] }]
+received = [['fw_poll', 'fw_deliver']]
+receiving = ['fw_poll']
+calls = [{ begin = 'fw:*_on', end = 'fw:*_off', name = 'fw.*' }]
+";
+        let rules = Rules::of_file(text).expect("a good file");
+        assert_eq!(rules.layer("fw_sleep_long"), Some(Layer::Idle));
+        assert_eq!(rules.layer("rte_eth_rx_burst"), Some(Layer::Driver));
+        assert_eq!(rules.layer("rte_mempool_get"), Some(Layer::Mempool));
+        assert_eq!(rules.poll_child("fw_poll", "fw_deliver"), Some(Told::Productive));
+        assert!(rules.is_received("fw_poll", "fw_deliver") && rules.is_receive_root("fw_poll"));
+        assert_eq!(rules.calls()[0].end, "fw:*_off");
+        assert_eq!(Rules::of_file(""), Ok(Rules::default()));
+    }
+
+    #[test]
+    fn an_error_of_a_file_has_its_line_and_its_column() {
+        for (text, at, what) in [
+            ("idle = 1", "line 1, column 8: ", "sequence"),
+            ("\n\nfoo = []", "line 3, column 1: ", "unknown field `foo`"),
+            ("layers = [\n  ['a', 'drive'],\n]", "line 2, column 9: ", "unknown variant"),
+            ("polls = [\n  { function = 'a' },\n]", "line 2, column 3: ", "`a` needs `found`"),
+            ("calls = [{ begin = 'a*', end = 'b' }]", "line 1, column 32: ", "`b`: the names"),
+            ("calls = [{ begin = '', end = 'b' }]", "line 1, column 20: ", "have one `*`"),
+            ("calls = [{ begin = 'a', end = 'a' }]", "line 1, column 31: ", "cannot both begin"),
+            ("calls = [{ begin = 'a**', end = 'b**' }]", "line 1, column 20: ", "one `*` each"),
+            ("a = [", "line 1, column", ""),
+        ] {
+            let error = Rules::of_file(text).expect_err(text);
+            assert!(error.starts_with(at) && error.contains(what), "{text}: {error}");
+        }
+        assert!(Rules::of_file(&"#".repeat(FILE_BYTES_MAX + 1)).is_err());
     }
 }

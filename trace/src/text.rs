@@ -14,9 +14,11 @@ use crate::result::{
 pub use difference::difference;
 
 /// Widest line.
-pub const COLUMNS: usize = 100;
+pub const COLUMNS: usize = 80;
 /// Functions printed; the rest are in the JSON and on the page.
 const FUNCTIONS_SHOWN: usize = 25;
+/// Letters of a function's name in a table.
+const NAME: usize = 20;
 /// Holes printed.
 const HOLES_SHOWN: usize = 6;
 /// Contexts, threads, worst calls and differences printed.
@@ -50,6 +52,8 @@ pub fn analysis_in(analysis: &Analysis, style: Style) -> String {
     contexts(&mut page, analysis);
     worst(&mut page, analysis);
     threads(&mut page, analysis);
+    in_workers(&mut page, analysis);
+    cores(&mut page, analysis);
     page.text
 }
 
@@ -62,6 +66,14 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
     let threads = nouns(coverage.threads, "thread");
     let span = seconds(coverage.span.length_ns);
     page.field("span", &format!("{span}, {} {threads}", coverage.threads));
+    let [from_ns, told_ns] = coverage.told;
+    if from_ns > coverage.span.length_ns / 100 {
+        let (from, told) = (seconds(from_ns), seconds(told_ns));
+        page.field(
+            "program",
+            &format!("tells of itself from {from} on, for {told}; rates are of this part"),
+        );
+    }
     page.field(
         "events",
         &format!(
@@ -255,7 +267,7 @@ fn accounts(page: &mut Page, analysis: &Analysis) {
             thread_name(analysis, account.thread),
             seconds(account.span_ns)
         ));
-        page.line(&format!("  {:<52} {:>14} {:>7} {:>14}", "", "ms", "%", "+- ms"));
+        page.line(&format!("  {:<44} {:>12} {:>7} {:>12}", "", "ms", "%", "+- ms"));
         for row in account.parts.iter().take(FUNCTIONS_SHOWN) {
             let name = match row.detail.as_str() {
                 "" => row.part.name().to_owned(),
@@ -266,8 +278,8 @@ fn accounts(page: &mut Page, analysis: &Analysis) {
                 ns => millis(ns as f64),
             };
             page.line(&format!(
-                "  {:<52} {:>14} {:>7.2} {:>14}",
-                cut(&name, 52),
+                "  {:<44} {:>12} {:>7.2} {:>12}",
+                names::label(&name, 44),
                 millis(row.ns as f64),
                 100.0 * row.share,
                 unsure
@@ -370,14 +382,14 @@ fn polls(page: &mut Page, analysis: &Analysis) {
     }
     page.head("POLLS");
     page.line(&format!(
-        "{:<24} {:>5} {:>5} {:>13} {:>8} {:>12} {:>9} {:>6}",
+        "{:<18} {:>5} {:>5} {:>13} {:>7} {:>11} {:>8} {:>6}",
         "thread", "port", "queue", "polls", "empty %", "packets", "per poll", "full"
     ));
     for row in analysis.polls.iter().take(ROWS_SHOWN) {
         let of = |value: Option<u16>| value.map_or_else(dash, |value| value.to_string());
         page.line(&format!(
-            "{:<24} {:>5} {:>5} {:>13} {:>8.2} {:>12} {:>9} {:>6}",
-            thread_name(analysis, row.thread),
+            "{:<18} {:>5} {:>5} {:>13} {:>7.2} {:>11} {:>8} {:>6}",
+            names::label(&thread_name(analysis, row.thread), 18),
             of(row.port),
             of(row.queue),
             number(row.polls),
@@ -394,19 +406,23 @@ fn functions(page: &mut Page, analysis: &Analysis) {
     if analysis.functions.is_empty() {
         return;
     }
-    page.head("FUNCTIONS (self and total corrected; durations raw; ! dominated by the tracer, not ranked)");
+    page.head("FUNCTIONS");
+    page.paragraph(
+        "  ",
+        "Self and total time are without the tracer's cost, durations with it; ! is a function whose time is mostly the tracer's.",
+    );
     page.line(&format!(
-        "  {:<30} {:>9} {:>8} {:>10} {:>10} {:>5} {:>8} {:>8}",
+        "  {:<NAME$} {:>7} {:>7} {:>9} {:>9} {:>5} {:>7} {:>7}",
         "", "calls", "/packet", "self ms", "total ms", "%", "p50", "p99"
     ));
     let shown = &analysis.functions[..analysis.functions.len().min(FUNCTIONS_SHOWN)];
-    let labels = names::labels(shown.iter().map(|row| row.name.as_str()), 30);
+    let labels = names::labels(shown.iter().map(|row| row.name.as_str()), NAME);
     for (row, label) in shown.iter().zip(labels) {
         page.line(&format!(
-            "{} {:<30} {:>9} {:>8} {:>10} {:>10} {:>5.1} {:>8} {:>8}",
+            "{} {:<NAME$} {:>7} {:>7} {:>9} {:>9} {:>5.1} {:>7} {:>7}",
             if row.dominated { '!' } else { ' ' },
             label,
-            number(row.calls),
+            short(row.calls),
             row.calls_per_packet.map_or_else(dash, |calls| format!("{calls:.2}")),
             millis(row.self_corrected_ns),
             millis(row.total_corrected_ns),
@@ -429,21 +445,21 @@ fn functions(page: &mut Page, analysis: &Analysis) {
     }
     page.head("LONGEST CALLS");
     page.line(&format!(
-        "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12}  {}",
+        "  {:<NAME$} {:>7} {:>7} {:>7} {:>7} {:>10}  {}",
         "", "avg", "SD", "p99.9", "max", "at s", "thread"
     ));
-    let labels = names::labels(maxima.iter().map(|(row, _)| row.name.as_str()), 30);
+    let labels = names::labels(maxima.iter().map(|(row, _)| row.name.as_str()), NAME);
     for ((row, max), label) in maxima.into_iter().zip(labels) {
         let durations = &row.durations;
         page.line(&format!(
-            "  {:<30} {:>9} {:>9} {:>9} {:>9} {:>12.6}  {}",
+            "  {:<NAME$} {:>7} {:>7} {:>7} {:>7} {:>10.6}  {}",
             label,
             durations.avg_ns.map_or_else(dash, |ns| duration(ns as u64)),
             durations.sd_ns.map_or_else(dash, |ns| duration(ns as u64)),
             durations.p999_ns.map_or_else(dash, duration),
             duration(max.duration_ns),
             max.at_ns as f64 / 1e9,
-            names::label(&thread_name(analysis, max.thread), 14)
+            names::label(&thread_name(analysis, max.thread), 13)
         ));
         page.whole(&label, &row.name);
     }
@@ -490,15 +506,15 @@ fn worst(page: &mut Page, analysis: &Analysis) {
     page.head("LONGEST SILENCES (no event of the thread)");
     let shown = &analysis.worst[..analysis.worst.len().min(ROWS_SHOWN)];
     let name = |call: &WorstCall| analysis.functions[call.function as usize].name.as_str();
-    let labels = names::labels(shown.iter().map(name), 30);
+    let labels = names::labels(shown.iter().map(name), NAME);
     for (call, label) in shown.iter().zip(labels) {
         page.line(&format!(
-            "{:>10} at {:>12.6} s  {:<14} {:<30} {}",
+            "{:>8} at {:>11.6} s  {:<14} {:<NAME$} {}",
             duration(call.duration_ns),
             call.at_ns as f64 / 1e9,
             cut(&call.cause, 14),
             label,
-            names::label(&thread_name(analysis, call.thread), 20)
+            names::label(&thread_name(analysis, call.thread), 16)
         ));
         page.whole(&label, name(call));
     }
@@ -511,17 +527,17 @@ fn points(page: &mut Page, analysis: &Analysis) {
     }
     page.head("EVENTS");
     page.line(&format!(
-        "{:<56} {:>13} {:>7} {:>12} {:>12}",
+        "{:<36} {:>13} {:>7} {:>10} {:>10}",
         "name", "count", "threads", "first s", "last s"
     ));
     for row in analysis.points.iter().take(ROWS_SHOWN) {
         page.line(&format!(
-            "{:<56} {:>13} {:>7} {:>12} {:>12}",
-            cut(&row.name, 56),
+            "{:<36} {:>13} {:>7} {:>10.6} {:>10.6}",
+            names::label(&row.name, 36),
             number(row.count),
             row.threads,
-            seconds(row.first_ns),
-            seconds(row.last_ns)
+            row.first_ns as f64 / 1e9,
+            row.last_ns as f64 / 1e9
         ));
     }
     page.more(analysis.points.len(), ROWS_SHOWN);
@@ -530,23 +546,72 @@ fn points(page: &mut Page, analysis: &Analysis) {
 fn threads(page: &mut Page, analysis: &Analysis) {
     page.head("THREADS");
     page.line(&format!(
-        "{:<24} {:>8} {:>12} {:>12} {:>12} {:>12}  {}",
-        "", "tid", "events", "traced ms", "idle ms", "packets", "cpus"
+        "{:<18} {:>7} {:>11} {:>10} {:>10} {:>10}  {}",
+        "", "tid", "events", "traced ms", "idle ms", "packets", "CPUs"
     ));
     for (at, row) in analysis.threads.iter().enumerate().take(ROWS_SHOWN) {
         let cpus: Vec<String> = row.cpus.iter().map(u32::to_string).collect();
         page.line(&format!(
-            "{:<24} {:>8} {:>12} {:>12} {:>12} {:>12}  {}",
-            thread_name(analysis, at as u32),
+            "{:<18} {:>7} {:>11} {:>10} {:>10} {:>10}  {}",
+            names::label(&thread_name(analysis, at as u32), 18),
             row.tid,
             number(row.events),
             millis(row.traced_ns as f64),
             millis(row.idle_ns as f64),
             number(row.packets),
-            cut(&cpus.join(","), 12)
+            cpus.join(",")
         ));
     }
     page.more(analysis.threads.len(), ROWS_SHOWN);
+}
+
+/// How long packets were in each worker.
+fn in_workers(page: &mut Page, analysis: &Analysis) {
+    let mut known = (0..).zip(&analysis.threads).filter_map(|(at, row)| Some((at, row.in_worker?)));
+    let Some(first) = known.next() else { return };
+    page.head("A PACKET IN A WORKER (from the poll that found it to the next send)");
+    page.line(&format!("{:<24} {:>13} {:>10} {:>10}", "", "packets", "half", "99 %"));
+    for (thread, times) in std::iter::once(first).chain(known).take(ROWS_SHOWN) {
+        page.line(&format!(
+            "{:<24} {:>13} {:>10} {:>10}",
+            thread_name(analysis, thread),
+            number(times.packets),
+            times.p50_ns.map_or_else(dash, duration),
+            times.p99_ns.map_or_else(dash, duration)
+        ));
+    }
+}
+
+/// How far CPUs were used by the threads of the trace.
+fn cores(page: &mut Page, analysis: &Analysis) {
+    if analysis.cores.is_empty() {
+        return;
+    }
+    let title = match analysis.coverage.kernel_events {
+        0 => "CPUS (threads count from their first to their last event: no kernel events)",
+        _ => "CPUS (by the threads of this trace; % of the span)",
+    };
+    page.head(title);
+    let span_ns = analysis.coverage.span.length_ns.max(1) as f64;
+    page.line(&format!("{:<9} {:>12} {:>7} {:>8}  {}", "", "used ms", "%", "idle %", "threads"));
+    for row in analysis.cores.iter().take(ROWS_SHOWN) {
+        let threads = row.threads.iter().take(3);
+        let threads: Vec<String> = threads
+            .map(|&[thread, _]| {
+                let thread = u32::try_from(thread).unwrap_or(u32::MAX);
+                names::label(&thread_name(analysis, thread), 16)
+            })
+            .collect();
+        page.line(&format!(
+            "{:<9} {:>12} {:>7.1} {:>8.1}  {}",
+            row.cpu.map_or_else(|| "not told".to_owned(), |cpu| format!("CPU {cpu}")),
+            millis(row.used_ns as f64),
+            100.0 * row.share,
+            100.0 * row.idle_ns as f64 / span_ns,
+            threads.join(", ")
+        ));
+    }
+    page.more(analysis.cores.len(), ROWS_SHOWN);
 }
 
 fn thread_name(analysis: &Analysis, thread: u32) -> String {
@@ -660,6 +725,15 @@ fn number(value: u64) -> String {
     text
 }
 
+/// 12,345,678 as 12.3 M, where a column is narrow.
+fn short(value: u64) -> String {
+    match value {
+        0..1_000_000 => number(value),
+        1_000_000..1_000_000_000 => format!("{:.2} M", value as f64 / 1e6),
+        _ => format!("{:.2} G", value as f64 / 1e9),
+    }
+}
+
 fn millis(ns: f64) -> String {
     format!("{:.3}", ns / 1e6)
 }
@@ -671,8 +745,10 @@ fn seconds(ns: u64) -> String {
 fn duration(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
-        10_000..10_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        _ => format!("{:.1} ms", ns as f64 / 1e6),
+        10_000..100_000 => format!("{:.1} us", ns as f64 / 1e3),
+        100_000..10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        10_000_000..100_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.0} ms", ns as f64 / 1e6),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::record::{self, RecordArguments};
 use clap::{Args, Subcommand, ValueEnum};
+use laneway_trace::Rules;
 use laneway_trace::text::Style;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +26,7 @@ Examples:
   laneway trace analyze trace/ --symbols testpmd.nm.gz --html trace.html --csv tables/
   laneway trace analyze trace/ --control-pps 20000 --json > trace.json
   laneway trace analyze trace/ --from 1.2s --to 1.3s --thread worker-0 --full-names
+  laneway trace analyze trace/ --rules framework.toml
   laneway trace analyze trace/ --call-cost 187,54 --flamegraph flames.svg";
 
 const DIFF_EXAMPLES: &str = "\
@@ -77,6 +80,22 @@ pub(crate) struct KnowledgeArguments {
     /// [default: what the trace tells, else estimated from its shortest calls]
     #[arg(long, value_name = "INSIDE,OUTSIDE", value_parser = call_cost)]
     pub(crate) call_cost: Option<CallCost>,
+    /// What names of a framework mean: its polls, packets and idle functions, events that are calls (TOML, see the guide)
+    #[arg(long, value_name = "FILE", value_parser = rules)]
+    pub(crate) rules: Option<Arc<Rules>>,
+}
+
+impl KnowledgeArguments {
+    /// What names mean.
+    pub(crate) fn rules(&self) -> &Arc<Rules> {
+        self.rules.as_ref().unwrap_or_else(|| Rules::known())
+    }
+}
+
+/// A file of rules.
+fn rules(path: &str) -> Result<Arc<Rules>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Rules::of_file(&text).map(Arc::new)
 }
 
 /// Which part of a trace is looked at.

@@ -87,4 +87,16 @@ pub enum NotATrace {
         /// What is wrong with it.
         why: String,
     },
+    /// The file system failed before it was known what this is.
+    #[error("it cannot be read: {why}")]
+    Unreadable {
+        /// The kernel's answer.
+        why: String,
+    },
+}
+
+impl NotATrace {
+    pub(crate) fn unreadable(error: &io::Error) -> NotATrace {
+        NotATrace::Unreadable { why: error.to_string() }
+    }
 }

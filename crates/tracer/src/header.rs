@@ -37,6 +37,9 @@ pub struct ThreadInfo {
     pub queue: u16,
 }
 
+/// Most letters of a thread's name that are read: the kernel has 15 bytes.
+const NAME_CHARS_MAX: usize = 255;
+
 impl ThreadInfo {
     /// The calling thread, under this name.
     pub fn current(name: impl Into<String>) -> ThreadInfo {
@@ -71,7 +74,7 @@ impl ThreadInfo {
                 "tid" => thread.tid = value.parse().unwrap_or(0),
                 "queue" => thread.queue = value.parse().unwrap_or(0),
                 "cpu" => thread.cpu = value.parse().ok(),
-                "name" => value.clone_into(&mut thread.name),
+                "name" => thread.name = value.chars().take(NAME_CHARS_MAX).collect(),
                 _ => {} // of a later version
             }
         }

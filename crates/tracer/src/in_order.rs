@@ -4,7 +4,7 @@
 //! the earliest happening of all cursors is the next one: memory is a cursor per thread, however long the file is.
 
 use crate::{Happening, read::Happenings};
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BinaryHeap, io};
 
 /// Everything in a file in the order of time; see [`TraceFile::in_order`](crate::TraceFile::in_order).
 ///
@@ -14,17 +14,24 @@ pub struct InOrder<'a> {
     threads: Vec<(Happenings<'a>, Option<Happening>)>,
     /// Time of the next happening of each thread that has one.
     next: BinaryHeap<Reverse<(u64, usize)>>,
+    failed: Option<io::Error>,
 }
 
 impl<'a> InOrder<'a> {
     pub(crate) fn new(threads: impl Iterator<Item = Happenings<'a>>) -> InOrder<'a> {
-        let mut all = InOrder { threads: Vec::new(), next: BinaryHeap::new() };
+        let mut all = InOrder { threads: Vec::new(), next: BinaryHeap::new(), failed: None };
         for (number, mut happenings) in threads.enumerate() {
             let first = happenings.next();
+            all.failed = all.failed.or_else(|| happenings.failed());
             all.next.extend(first.map(|first| Reverse((first.time_ns, number))));
             all.threads.push((happenings, first));
         }
         all
+    }
+
+    /// Why a thread ended before its end in the file, if the file system failed.
+    pub fn failed(&mut self) -> Option<io::Error> {
+        self.failed.take()
     }
 }
 
@@ -39,6 +46,7 @@ impl Iterator for InOrder<'_> {
         match waiting {
             Some(following) => *time_ns = following.time_ns,
             None => {
+                self.failed = self.failed.take().or_else(|| happenings.failed());
                 std::collections::binary_heap::PeekMut::pop(earliest);
             }
         }

@@ -27,6 +27,7 @@ mod calibrate;
 mod error;
 mod header;
 mod in_order;
+mod index;
 mod point;
 mod read;
 mod record;
@@ -34,6 +35,7 @@ mod recorder;
 mod ring;
 mod session;
 mod slot;
+mod store;
 mod ticks;
 mod write;
 

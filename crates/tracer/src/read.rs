@@ -1,26 +1,36 @@
 //! Reads a file back, as far as it goes.
 //!
-//! A first pass goes from block to block, checks their sums, and gathers threads and syncs; so
-//! a later event can be placed between the sync before and the one after it. The second pass, [`TraceFile::happenings`],
-//! decodes records. Nothing is copied: the bytes are borrowed, from a map of the file for instance.
+//! A first pass goes from block to block, checks their sums, and gathers threads, syncs and names of tasks ([`crate::index`]); so
+//! a later event can be placed between the sync before and the one after it. The second pass, [`TraceFile::happenings`] or
+//! [`TraceFile::in_order`], reads the blocks again and decodes records. Both read through windows ([`crate::store`]): memory is that
+//! of the tables, and of a file of many threads some two bytes per block more.
 //!
-//! What must always hold: no bytes make it panic; damage is told with its offset and what is left out because
-//! of it, at most [`DAMAGE_MAX`] places; the times of one thread never decrease; a record of something that
-//! lasted gives its beginning and its end, in this order, and never begins before what came before it ended.
+//! What must always hold: no bytes make it panic, also not bytes that change between the passes; damage is told with its
+//! offset and what is left out because of it, at most [`DAMAGE_MAX`] places; the times of one thread never decrease; a
+//! record of something that lasted gives its beginning and its end, in this order, and never begins before what came
+//! before it ended.
 
 use crate::{
-    Header, InOrder, NotATrace, Point, PointId, Record, Shape, SyncPoint, ThreadInfo,
-    block::{self, ALIGN_BYTES, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, HEAD_BYTES},
+    Header, InOrder, NotATrace, Point, PointId, Record, Shape, ThreadInfo,
+    block::{self, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, HEAD_BYTES},
+    index::Index,
     points,
     record::{Lasted, RECORD_BYTES, unpair},
     recorder::{ENTERED, LEFT, WHOLE},
+    store::{Found, Pieces, Store, WALK_BYTES, Walk, Window},
     ticks::Timeline,
     write::after,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs::File, io};
 
 /// Places of damage that are kept; more are counted.
 pub const DAMAGE_MAX: usize = 64;
+/// Bytes of the windows of all threads together, and of one at least and at most.
+const WINDOWS_BYTES: usize = 16 << 20;
+const WINDOW_BYTES_MIN: usize = 512;
+const WINDOW_BYTES_MAX: usize = 64 << 10;
+/// Records that are taken from a window at a time.
+const AHEAD_RECORDS: usize = 32;
 
 /// A part of a file that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,59 +44,51 @@ pub struct Damaged {
 /// A trace, checked and indexed.
 #[derive(Debug)]
 pub struct TraceFile<'a> {
-    bytes: &'a [u8],
+    store: Store<'a>,
     header: Header,
-    /// By number; numbers that were used and never announced are there without a name.
-    threads: Vec<ThreadInfo>,
-    blocks: Vec<Block>,
-    timeline: Timeline,
     points: BTreeMap<PointId, Point>,
-    damage: Vec<Damaged>,
-    damage_more: u64,
-    end: Option<(u64, u64)>,
-}
-
-/// A block of records whose sum was right.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    /// Of its payload.
-    offset: usize,
-    records: usize,
-    thread: u16,
-    cpu: u32,
-    base: u64,
+    /// Offset of the first block behind the header's.
+    first: u64,
+    index: Index,
+    timeline: Timeline,
 }
 
 impl<'a> TraceFile<'a> {
-    /// Goes through all blocks.
+    /// Goes through all blocks of a file that is in memory.
     ///
     /// # Errors
     /// [`NotATrace`], when these are other bytes, or the header is missing without which no record means
     /// anything. Any later damage is no error: see [`damage`](Self::damage).
     pub fn open(bytes: &'a [u8]) -> Result<TraceFile<'a>, NotATrace> {
-        block::check_head(bytes)?;
-        let unreadable = |why: String| NotATrace::Header { offset: HEAD_BYTES, why };
-        let first = BlockHeader::parse(&bytes[HEAD_BYTES..]).map_err(unreadable)?;
-        let text = payload(bytes, HEAD_BYTES, &first).map_err(unreadable)?;
+        Self::of(Store::Memory(bytes))
+    }
+
+    /// Goes through all blocks of a file, as long as it is now. Records are read from it when they are asked for.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when the file system fails at the beginning of the file.
+    pub fn open_file(file: File) -> Result<TraceFile<'static>, NotATrace> {
+        let bytes = file.metadata().map_err(|error| NotATrace::unreadable(&error))?.len();
+        TraceFile::of(Store::File { file, bytes })
+    }
+
+    fn of(store: Store<'a>) -> Result<TraceFile<'a>, NotATrace> {
+        let failed = |error: io::Error| NotATrace::unreadable(&error);
+        let wrong = |why: String| NotATrace::Header { offset: HEAD_BYTES, why };
+        let mut window = Window::new(WALK_BYTES);
+        block::check_head(window.get(&store, 0, HEAD_BYTES).map_err(failed)?)?;
+        let at = HEAD_BYTES as u64;
+        let first = window.get(&store, at, BLOCK_HEADER_BYTES).map_err(failed)?;
+        let first = BlockHeader::parse(first).map_err(wrong)?;
+        let text = window.payload(&store, at, &first).map_err(failed)?.map_err(wrong)?;
         if first.kind != BlockKind::Header {
-            return Err(unreadable("the first block is no header".to_owned()));
+            return Err(wrong("the first block is no header".to_owned()));
         }
-        let header = Header::parse(text).map_err(unreadable)?;
+        let header = Header::parse(text).map_err(wrong)?;
         let points = header.points.iter().map(|point| (point.id, point.clone())).collect();
-        let (timeline, _) = Timeline::new(Vec::new(), header.ticks_per_s);
-        let mut file = TraceFile {
-            bytes,
-            header,
-            threads: Vec::new(),
-            blocks: Vec::new(),
-            timeline,
-            points,
-            damage: Vec::new(),
-            damage_more: 0,
-            end: None,
-        };
-        file.index(HEAD_BYTES + BLOCK_HEADER_BYTES + first.payload_bytes);
-        Ok(file)
+        let first = at + (BLOCK_HEADER_BYTES + first.payload_bytes) as u64;
+        let (index, timeline) = Index::of(&store, &header, Walk::new(first, window));
+        Ok(TraceFile { store, header, points, first, index, timeline })
     }
 
     /// Who wrote it.
@@ -96,27 +98,32 @@ impl<'a> TraceFile<'a> {
 
     /// Whose records it holds; [`Happening::thread`] counts in this list.
     pub fn threads(&self) -> &[ThreadInfo] {
-        &self.threads
+        &self.index.threads
+    }
+
+    /// Tasks that took over a CPU or woke a thread, in the order of the file, each once; at most 4,096.
+    pub fn tasks(&self) -> &[Task] {
+        &self.index.tasks
     }
 
     /// What could not be read, in the order of the file.
     pub fn damage(&self) -> &[Damaged] {
-        &self.damage
+        &self.index.damage
     }
 
     /// Places of damage beyond those that [`damage`](Self::damage) gives.
     pub fn damage_more(&self) -> u64 {
-        self.damage_more
+        self.index.damage_more
     }
 
     /// Records in readable blocks.
     pub fn records(&self) -> u64 {
-        self.blocks.iter().map(|block| block.records as u64).sum()
+        self.index.records
     }
 
     /// Records that the writer had to drop, as its end block says; none if the writer did not get that far.
     pub fn lost(&self) -> Option<u64> {
-        self.end.map(|(_, lost)| lost)
+        self.index.end.map(|(_, lost)| lost)
     }
 
     /// What the analysis calls a point.
@@ -129,146 +136,32 @@ impl<'a> TraceFile<'a> {
 
     /// Everything that happened, in the order of the file: per thread in the order of time.
     pub fn happenings(&self) -> Happenings<'_> {
-        Happenings { clocks: vec![Clock::default(); self.threads.len()], ..self.at_the_beginning() }
+        let walk = Walk::new(self.first, Window::new(WALK_BYTES));
+        self.by(Way::Whole(walk), self.threads().len())
     }
 
     /// Everything that happened, in the order of time over all threads.
     pub fn in_order(&self) -> InOrder<'_> {
-        let mut of: Vec<Vec<u32>> = vec![Vec::new(); self.threads.len()];
-        for (number, block) in (0..).zip(&self.blocks) {
-            of[usize::from(block.thread)].push(number);
-        }
-        let threads = of.into_iter().filter(|blocks| !blocks.is_empty());
-        InOrder::new(threads.map(|blocks| Happenings {
-            clocks: vec![Clock::default()],
-            only: Some(blocks),
-            ..self.at_the_beginning()
-        }))
+        let threads = || self.index.blocks.iter().filter(|places| !places.is_empty());
+        let share = WINDOWS_BYTES / threads().count().max(1);
+        let room = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        InOrder::new(threads().map(|places| self.by(Way::Thread(Pieces::new(places, room)), 1)))
     }
 
-    fn at_the_beginning(&self) -> Happenings<'_> {
+    fn by<'f>(&'f self, way: Way<'f>, clocks: usize) -> Happenings<'f> {
         Happenings {
             file: self,
             timeline: self.timeline.clone(),
-            clocks: Vec::new(),
-            only: None,
-            block: 0,
-            record: 0,
+            clocks: vec![Clock::default(); clocks],
+            way,
+            block: Of { thread: 0, cpu: block::CPU_UNKNOWN },
+            records: Vec::new(),
+            next: 0,
             at: 0,
             pending: Pending::default(),
+            failed: None,
         }
     }
-
-    fn index(&mut self, mut offset: usize) {
-        let mut syncs = Vec::new();
-        while offset < self.bytes.len() {
-            let header = match BlockHeader::parse(&self.bytes[offset..]) {
-                Ok(header) => header,
-                Err(what) => {
-                    let next = BlockHeader::find(self.bytes, offset + ALIGN_BYTES);
-                    let end = next.unwrap_or(self.bytes.len());
-                    self.damaged(offset, format!("{what}; {} bytes are left out", end - offset));
-                    offset = end;
-                    continue;
-                }
-            };
-            match payload(self.bytes, offset, &header) {
-                Ok(payload) => self.block(offset, &header, payload, &mut syncs),
-                Err(what) => self.damaged(offset, what),
-            }
-            offset = offset.saturating_add(BLOCK_HEADER_BYTES + header.payload_bytes);
-        }
-        let (timeline, odd) = Timeline::new(syncs, self.header.ticks_per_s);
-        self.timeline = timeline;
-        if odd > 0 {
-            self.damaged(0, format!("{odd} pairs of clock readings go backwards and are left out"));
-        }
-        match self.end {
-            None => {
-                let what =
-                    "no end block: the writer was stopped, or the file is cut; read up to here";
-                self.damaged(self.bytes.len(), what.to_owned());
-            }
-            Some((records, _)) if records != self.records() => {
-                let what = format!(
-                    "the end block says {records} records, and {} could be read",
-                    self.records()
-                );
-                self.damaged(self.bytes.len(), what);
-            }
-            Some(_) => {}
-        }
-    }
-
-    fn block(
-        &mut self,
-        offset: usize,
-        header: &BlockHeader,
-        payload: &[u8],
-        syncs: &mut Vec<SyncPoint>,
-    ) {
-        match header.kind {
-            BlockKind::Header => {
-                self.damaged(offset, "a second header, which is left out".to_owned());
-            }
-            BlockKind::Thread => {
-                let thread = usize::from(header.thread);
-                self.know_threads(thread + 1);
-                self.threads[thread] = ThreadInfo::parse(payload);
-            }
-            BlockKind::Sync if payload.len() == 24 => syncs.push(SyncPoint {
-                ticks: block::u64_at(payload, 0),
-                monotonic_ns: block::u64_at(payload, 8),
-                realtime_ns: block::u64_at(payload, 16),
-            }),
-            BlockKind::End if payload.len() == 16 => {
-                self.end = Some((block::u64_at(payload, 0), block::u64_at(payload, 8)));
-            }
-            BlockKind::Records if payload.len().is_multiple_of(RECORD_BYTES) => {
-                self.know_threads(usize::from(header.thread) + 1);
-                self.blocks.push(Block {
-                    offset: offset + BLOCK_HEADER_BYTES,
-                    records: payload.len() / RECORD_BYTES,
-                    thread: header.thread,
-                    cpu: header.cpu,
-                    base: header.base,
-                });
-            }
-            kind => {
-                let what = format!("a {kind:?} block of {} bytes, left out", payload.len());
-                self.damaged(offset, what);
-            }
-        }
-    }
-
-    fn know_threads(&mut self, count: usize) {
-        if self.threads.len() < count {
-            self.threads.resize(count, ThreadInfo::default());
-        }
-    }
-
-    fn damaged(&mut self, offset: usize, what: String) {
-        if self.damage.len() < DAMAGE_MAX {
-            self.damage.push(Damaged { offset: offset as u64, what });
-        } else {
-            self.damage_more += 1;
-        }
-    }
-}
-
-/// The payload of the block at `offset`, if it is there and whole.
-fn payload<'a>(bytes: &'a [u8], offset: usize, header: &BlockHeader) -> Result<&'a [u8], String> {
-    let from = offset + BLOCK_HEADER_BYTES;
-    let Some(payload) = bytes.get(from..from + header.payload_bytes) else {
-        let there = bytes.len() - from;
-        let wanted = header.payload_bytes;
-        return Err(format!("the file is cut: {there} of {wanted} bytes of a block are there"));
-    };
-    if block::sum(payload) != header.payload_sum {
-        let (kind, bytes) = (header.kind, payload.len());
-        return Err(format!("a {kind:?} block of {bytes} bytes with a wrong checksum, left out"));
-    }
-    Ok(payload)
 }
 
 /// Something that happened in one thread.
@@ -372,7 +265,7 @@ pub enum What {
 pub struct Task([u8; 16]);
 
 impl Task {
-    fn of(first: u64, last: u64) -> Task {
+    pub(crate) fn of(first: u64, last: u64) -> Task {
         Task((u128::from(first) | u128::from(last) << 64).to_le_bytes())
     }
 
@@ -396,6 +289,22 @@ struct Pending {
     happenings: [Option<Happening>; 2],
 }
 
+/// Where the records come from.
+#[derive(Debug)]
+enum Way<'a> {
+    /// All blocks, one after the other.
+    Whole(Walk),
+    /// Those of one thread.
+    Thread(Pieces<'a>),
+}
+
+/// Whose the records are that are at hand.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    thread: u16,
+    cpu: u32,
+}
+
 /// The second pass; see [`TraceFile::happenings`].
 #[derive(Debug)]
 pub struct Happenings<'a> {
@@ -403,44 +312,79 @@ pub struct Happenings<'a> {
     timeline: Timeline,
     /// By thread; of one thread only, the first.
     clocks: Vec<Clock>,
-    /// Blocks of one thread, by number; otherwise all.
-    only: Option<Vec<u32>>,
-    block: usize,
-    record: usize,
+    way: Way<'a>,
+    block: Of,
+    /// Of `block`, read and not decoded from `next` on.
+    records: Vec<Record>,
+    next: usize,
     at: u64,
     pending: Pending,
+    failed: Option<io::Error>,
 }
 
 impl Happenings<'_> {
-    /// The next record with its block and its time in ticks.
-    fn next_record(&mut self) -> Option<(Block, Record, u64)> {
+    /// Why they ended before the end of the file, if the file system failed.
+    pub fn failed(&mut self) -> Option<io::Error> {
+        self.failed.take()
+    }
+
+    /// The next record and its time in ticks.
+    fn next_record(&mut self) -> Option<(Record, u64)> {
         loop {
-            let number = match &self.only {
-                Some(blocks) => *blocks.get(self.block)? as usize,
-                None => self.block,
-            };
-            let block = *self.file.blocks.get(number)?;
-            if self.record == 0 {
-                self.at = block.base;
-            }
-            if self.record < block.records {
-                let from = block.offset + self.record * RECORD_BYTES;
-                let bytes = self.file.bytes[from..].first_chunk().expect("the index has checked");
-                let record = Record::from_bytes(bytes);
-                self.record += 1;
+            if let Some(&record) = self.records.get(self.next) {
+                self.next += 1;
                 self.at = after(self.at, record);
-                return Some((block, record, self.at));
+                return Some((record, self.at));
             }
-            self.block += 1;
-            self.record = 0;
+            self.next = 0;
+            self.records.clear();
+            match self.load() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => {
+                    self.failed = Some(error);
+                    return None;
+                }
+            }
         }
     }
 
+    /// Reads the next records, or goes on to where they are; false at the end.
+    fn load(&mut self) -> io::Result<bool> {
+        let store = &self.file.store;
+        let (begins, bytes) = match &mut self.way {
+            Way::Whole(walk) => match walk.next(store) {
+                None => return Ok(false),
+                Some(Found::Failed { error, .. }) => return Err(error),
+                Some(Found::Block { header, payload, .. }) if is_of_records(&header) => {
+                    (Some(header), payload)
+                }
+                // Told by the index.
+                Some(Found::Block { .. } | Found::Damage { .. }) => return Ok(true),
+            },
+            Way::Thread(pieces) => match pieces.next(store, AHEAD_RECORDS * RECORD_BYTES)? {
+                None => return Ok(false),
+                Some(piece) => (piece.begins, piece.bytes),
+            },
+        };
+        if let Some(header) = begins {
+            self.block = Of { thread: header.thread, cpu: header.cpu };
+            self.at = header.base;
+        }
+        self.records.extend(bytes.as_chunks().0.iter().map(Record::from_bytes));
+        Ok(true)
+    }
+
     /// Decodes a record; the first happening comes back, the others wait.
-    fn decode(&mut self, block: Block, record: Record, at: u64) -> Option<Happening> {
+    fn decode(&mut self, record: Record, at: u64) -> Option<Happening> {
+        let block = self.block;
         let shape = self.file.points.get(&record.point).map_or(Shape::Instant, |p| p.shape);
-        let of = if self.only.is_some() { 0 } else { usize::from(block.thread) };
-        let clock = &mut self.clocks[of];
+        let of = match self.way {
+            Way::Whole(_) => usize::from(block.thread),
+            Way::Thread(_) => 0,
+        };
+        // A file that changed may have threads that were not there.
+        let clock = self.clocks.get_mut(of)?;
         let offset_ns = self.file.header.unix_offset_ns;
         let before_ns = clock.time_ns;
         let unix_ns = self.timeline.monotonic_ns(at).saturating_add_signed(offset_ns);
@@ -529,14 +473,19 @@ impl Iterator for Happenings<'_> {
             }
         }
         loop {
-            let (block, record, at) = self.next_record()?;
+            let (record, at) = self.next_record()?;
             // The restart of time is nothing that happened.
             if record.point == points::TIME {
                 continue;
             }
-            if let Some(happening) = self.decode(block, record, at) {
+            if let Some(happening) = self.decode(record, at) {
                 return Some(happening);
             }
         }
     }
+}
+
+/// True if a block holds whole records.
+pub(crate) fn is_of_records(header: &BlockHeader) -> bool {
+    header.kind == BlockKind::Records && header.payload_bytes.is_multiple_of(RECORD_BYTES)
 }

@@ -110,6 +110,48 @@ fn read_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Most syncs of a file that are kept: one a second for 18 hours.
+const SYNCS_MAX: usize = 1 << 16;
+
+/// Syncs as they are read. Of too many every second one is kept, so that those that are cover the whole file.
+#[derive(Debug)]
+pub(crate) struct Syncs {
+    kept: Vec<SyncPoint>,
+    last: Option<SyncPoint>,
+    seen: u64,
+    every: u64,
+}
+
+impl Default for Syncs {
+    fn default() -> Syncs {
+        Syncs { kept: Vec::new(), last: None, seen: 0, every: 1 }
+    }
+}
+
+impl Syncs {
+    pub(crate) fn push(&mut self, sync: SyncPoint) {
+        if self.kept.len() == SYNCS_MAX {
+            let mut number = 0;
+            self.kept.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.every *= 2;
+        }
+        if self.seen.is_multiple_of(self.every) {
+            self.kept.push(sync);
+        }
+        self.last = Some(sync);
+        self.seen += 1;
+    }
+
+    /// Those that are kept, and the last one.
+    pub(crate) fn kept(mut self) -> Vec<SyncPoint> {
+        self.kept.extend(self.last.filter(|_| !(self.seen - 1).is_multiple_of(self.every)));
+        self.kept
+    }
+}
+
 /// Turns counter values into CLOCK_MONOTONIC: straight lines between syncs.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {

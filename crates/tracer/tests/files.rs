@@ -72,7 +72,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Where a run of empty polls ends: at what follows, or, behind a silence, at the last poll.
 fn ends(last: u64, next: u64) -> u64 {
-    if next - last > 1 << 20 { last } else { next }
+    if is_silence(last, next) { last } else { next }
+}
+
+fn is_silence(last: u64, next: u64) -> bool {
+    next - last > 1 << 20
 }
 
 /// Does the steps; gives what a reader should be told, without times, and the time in ticks of each.
@@ -112,7 +116,7 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
                 told.push((What::Leave(points::RECEIVE), now));
             }
             Step::Nothing(ticks) => {
-                if let Some((polls, last)) = empty.filter(|&(_, last)| ends(last, from) == last) {
+                if let Some((polls, last)) = empty.filter(|&(_, last)| is_silence(last, from)) {
                     told.push((What::EmptyRun { port, polls, lasted_ns: 0 }, last));
                     empty = None;
                 }
@@ -159,8 +163,25 @@ fn traced(folder: &Folder, name: &str, steps: &[Step]) -> (Vec<u8>, Vec<(What, u
     (fs::read(&summaries[0].path).unwrap(), told)
 }
 
+/// What is read from memory, which must be what is read from a file, and per thread what is read in the order of time.
 fn happened(bytes: &[u8]) -> Vec<Happening> {
-    TraceFile::open(bytes).unwrap().happenings().collect()
+    let folder = Folder::new();
+    let path = folder.file("file.lwt");
+    fs::write(&path, bytes).unwrap();
+    let in_memory = TraceFile::open(bytes).unwrap();
+    let in_file = TraceFile::open_file(fs::File::open(path).unwrap()).unwrap();
+    assert_eq!(in_memory.threads(), in_file.threads());
+    assert_eq!(in_memory.damage(), in_file.damage());
+    assert_eq!(in_memory.tasks(), in_file.tasks());
+    let all: Vec<Happening> = in_memory.happenings().collect();
+    let mut from_file = in_file.happenings();
+    assert!(all.iter().copied().eq(&mut from_file) && from_file.failed().is_none());
+    let mut ordered: Vec<Happening> = in_file.in_order().collect();
+    let mut expected = all.clone();
+    ordered.sort_by_key(|happening| happening.thread);
+    expected.sort_by_key(|happening| happening.thread);
+    assert_eq!(ordered, expected);
+    all
 }
 
 proptest! {
@@ -196,7 +217,8 @@ proptest! {
         let cut = &whole[..cut.index(whole.len())];
         if let Ok(file) = TraceFile::open(cut) {
             prop_assert!(!file.damage().is_empty(), "the end is missing and nobody says so");
-            let read: Vec<What> = file.happenings().map(|h| without_lengths(h.what)).collect();
+            let read = happened(cut).into_iter();
+            let read: Vec<What> = read.map(|h| without_lengths(h.what)).collect();
             let prefix: Vec<What> =
                 told.iter().take(read.len()).map(|h| without_lengths(h.what)).collect();
             prop_assert_eq!(read, prefix);
@@ -208,7 +230,7 @@ proptest! {
         // Two bytes of the head are not used.
         if let Ok(file) = TraceFile::open(&bytes) {
             prop_assert!(!file.damage().is_empty() || (10..12).contains(&at), "byte {at}");
-            let read: Vec<Happening> = file.happenings().collect();
+            let read = happened(&bytes);
             prop_assert!(read.is_sorted_by_key(|h| h.time_ns));
             prop_assert!(read.len() <= told.len());
         }
@@ -224,9 +246,53 @@ proptest! {
         FileWriter::create(&path, &header, FILE_BYTES_MAX).unwrap().finish(0).unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes.extend(tail);
-        let file = TraceFile::open(&bytes).unwrap();
-        let _ = file.happenings().count();
+        let _ = happened(&bytes);
     }
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_ends_with_the_error() {
+    let folder = Folder::new();
+    let path = folder.file("a.lwt");
+    let mut file = FileWriter::create(&path, &Header::of_this_program(), FILE_BYTES_MAX).unwrap();
+    let record = |n: u32| Record { delta: n, point: points::NAPI_POLL, small: 0, value: 1 };
+    let records: Vec<Record> = (0..1_000).map(record).collect();
+    let threads = ["one", "two"].map(|name| file.thread(&ThreadInfo::current(name)).unwrap());
+    for thread in threads.repeat(100) {
+        assert!(file.records(thread, None, 0, &records).unwrap());
+    }
+    file.finish(0).unwrap();
+    let file = TraceFile::open_file(fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!((file.records(), file.damage()), (200_000, &[][..]));
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+    let (mut whole, mut ordered) = (file.happenings(), file.in_order());
+    assert!(whole.by_ref().count() < 200_000 && ordered.by_ref().count() < 200_000);
+    assert!(whole.failed().is_some() && ordered.failed().is_some());
+}
+
+#[test]
+fn of_too_many_clock_readings_those_that_are_kept_cover_the_file() {
+    const READINGS: u64 = 200_000;
+    let folder = Folder::new();
+    let path = folder.file("a.lwt");
+    let mut file = FileWriter::create(&path, &Header::of_this_program(), FILE_BYTES_MAX).unwrap();
+    // The counter runs at half the rate from the middle on.
+    for reading in 0..=READINGS {
+        let monotonic_ns = 1_000 * (reading + reading.saturating_sub(READINGS / 2));
+        let at = SyncPoint { ticks: 1_000 * reading, monotonic_ns, realtime_ns: monotonic_ns };
+        file.sync(at).unwrap();
+    }
+    let thread = file.thread(&ThreadInfo::current("worker")).unwrap();
+    let at = |ticks| Record { delta: 0, point: points::TIME, small: 0, value: ticks };
+    let told = Record { delta: 0, point: points::NAPI_POLL, small: 0, value: 1 };
+    let moments = [0, 1_000 * READINGS / 2, 1_000 * READINGS];
+    let records: Vec<Record> = moments.iter().flat_map(|&ticks| [at(ticks), told]).collect();
+    assert!(file.records(thread, None, 0, &records).unwrap());
+    file.finish(0).unwrap();
+    let file = TraceFile::open_file(fs::File::open(&path).unwrap()).unwrap();
+    let times: Vec<u64> = file.happenings().map(|happening| happening.time_ns).collect();
+    let since: Vec<u64> = times.iter().map(|time| time - times[0]).collect();
+    assert_eq!((file.damage(), since), (&[][..], vec![0, 100_000_000, 300_000_000]));
 }
 
 #[test]

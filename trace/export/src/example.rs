@@ -5,10 +5,10 @@ use crate::moments::Mark;
 use crate::names::Names;
 use laneway_trace::result::{
     Account, AccountPart, Advice, Analysis, Calibration, CalibrationSource, Cause, CauseKind,
-    Confidence, ContextRow, Control, Coverage, DamageRow, Durations, Finding, FunctionRow, HoleRow,
-    Layer, LayerRow, Longest, LossRow, Losses, Mark as Place, Packets, Part, PointRow, PollRow,
-    PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine, What,
-    Window, WindowEvent, Withheld, WorstCall,
+    Confidence, ContextRow, Control, CoreRow, Course, Coverage, DamageRow, Durations, Finding,
+    FunctionRow, HoleRow, InWorker, Layer, LayerRow, Longest, LossRow, Losses, Mark as Place,
+    Packets, Part, PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State,
+    ThreadRow, TimeBucket, TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 
@@ -269,6 +269,7 @@ pub(crate) fn analysis() -> Analysis {
         interrupt_ns: 0,
         syscall_ns: 0,
         packets: 3_100,
+        in_worker: Some(InWorker { packets: 3_000, p50_ns: Some(1_200), p99_ns: None }),
     };
     let at = |us: u64, what, function| WindowEvent {
         at_ns: 300 * MS + us * US,
@@ -288,6 +289,7 @@ pub(crate) fn analysis() -> Analysis {
             producers: vec!["lttng".to_owned()],
             inputs: vec!["/tmp/trace <one>".to_owned()],
             span: Span { start_ns: ORIGIN_NS, length_ns: 1_200 * MS },
+            told: [0, 1_200 * MS],
             events: 1_751_353,
             entries: 875_676,
             exits: 875_677,
@@ -418,6 +420,19 @@ pub(crate) fn analysis() -> Analysis {
         }],
         exclude: vec!["rte_ethdev_trace_rx_burst_empty".to_owned()],
         control: Some(Control { per_second: 20_000.0, slow_down: Some(64.5) }),
+        cores: vec![CoreRow {
+            cpu: Some(1),
+            used_ns: 1_190 * MS,
+            share: 0.99,
+            idle_ns: 800 * MS,
+            threads: vec![[0, 1_190 * MS]],
+        }],
+        courses: vec![Course {
+            thread: 0,
+            start_ns: 0,
+            bucket_ns: 6 * MS,
+            buckets: (0..200).map(|at| vec![[2 + at / 50 % 2, 4 * MS], [1, MS]]).collect(),
+        }],
         time_lines: vec![time_line(0, 400), time_line(1, 100)],
         worst: vec![WorstCall {
             thread: 0,

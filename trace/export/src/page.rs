@@ -7,6 +7,7 @@
 //! which holds levels of detail and never the events, so that a trace of any size gives a page of a few megabytes.
 
 mod account;
+mod calls;
 mod data;
 mod drawing;
 mod figures;
@@ -72,12 +73,14 @@ pub fn page(analysis: &Analysis) -> String {
     advice(&mut out, analysis);
     layers(&mut out, analysis);
     time(&mut out, analysis);
+    calls::section(&mut out, analysis);
     flame(&mut out, analysis);
     figures::functions(&mut out, analysis);
     figures::durations(&mut out, analysis);
     figures::polls(&mut out, analysis);
     figures::pools(&mut out, analysis);
     figures::threads(&mut out, analysis);
+    figures::cores(&mut out, analysis);
     method(&mut out, analysis);
     put!(
         &mut out,
@@ -122,9 +125,9 @@ fn heading(out: &mut String, analysis: &Analysis, inputs: &str) {
         out,
         "<header>\n<h1>Trace {}</h1>\n<p class=\"sub\">recorded by {}{}; {}, {} events, {} {}</p>\n\
          <nav aria-label=\"Sections\"><a href=\"#coverage\">Coverage</a> <a href=\"#causes\">Causes</a> <a href=\"#findings\">Findings</a> \
-         <a href=\"#advice\">Advice</a> <a href=\"#layers\">Layers</a> <a href=\"#time\">Time chart</a> \
+         <a href=\"#advice\">Advice</a> <a href=\"#layers\">Layers</a> <a href=\"#time\">Time chart</a> <a href=\"#calls\">Call chart</a> \
          <a href=\"#flames\">Flame graph</a> <a href=\"#functions\">Functions</a> \
-         <a href=\"#durations\">Durations</a> <a href=\"#polls\">Polls</a> <a href=\"#threads\">Threads</a> \
+         <a href=\"#durations\">Durations</a> <a href=\"#polls\">Polls</a> <a href=\"#threads\">Threads</a> <a href=\"#cores\">CPUs</a> \
          <a href=\"#method\">Method</a></nav>\n</header>\n",
         escape(inputs),
         escape(&coverage.producers.join(", ")),

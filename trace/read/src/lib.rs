@@ -19,6 +19,7 @@ pub mod fuzz;
 mod input;
 mod merge;
 mod own;
+mod pairs;
 mod perf;
 mod shelf;
 mod symbols;
@@ -32,5 +33,6 @@ pub use event::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, PAGE_FAULT, PoolAction, Producer,
     SOFTIRQ_BASE, Thread, ThreadId,
 };
+pub use pairs::CallPair;
 pub use symbols::{Function, ListingError, ListingPlace, Module, Symbols};
 pub use trace::Trace;

@@ -205,6 +205,13 @@ struct Part {
     cpu: Option<u32>,
 }
 
+/// The CPU of all parts that tell one, if it is the same.
+fn common_cpu(parts: &[Part]) -> Option<u32> {
+    let mut told = parts.iter().filter_map(|part| part.cpu);
+    let first = told.next()?;
+    told.all(|cpu| cpu == first).then_some(first)
+}
+
 impl Merge<'_> {
     fn run(&mut self, shared: &Shared<'_>, delivery: &mut Delivery<'_>, symbols: &mut Symbols) {
         for at in 0..self.places.len() {
@@ -368,7 +375,7 @@ impl Merge<'_> {
                 self.merged.clear();
                 parts.iter().for_each(|part| self.merged.extend_from_slice(events(part)));
                 self.merged.sort_by_key(|event| event.time_ns);
-                delivery.run(id, None, &self.merged);
+                delivery.run(id, common_cpu(parts), &self.merged);
             }
         }
     }

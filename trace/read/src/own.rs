@@ -3,14 +3,16 @@
 //! The format and its damage are the business of `laneway-tracer`; here records become events of the vocabulary all readers
 //! share. A file of one thread is a stream as it is. A file of many (the kernel's view) is in order per thread only: its
 //! threads are merged as they are decoded. Threads are the same in all files if process and thread number are, so that
-//! what the kernel tells falls between the calls it interrupted.
+//! what the kernel tells falls between the calls it interrupted. Files stay where they are and are read in pieces.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read as _;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
-use laneway_tracer::{Happening, Happenings, InOrder, PointId, Shape, Task, TraceFile, What};
+use laneway_tracer::{
+    Happening, Happenings, InOrder, NotATrace, PointId, Shape, Task, TraceFile, What,
+};
 
 use crate::about::{About, Clock, OpenError, ReadError};
 use crate::block::{Block, Source, Who};
@@ -20,9 +22,6 @@ use crate::symbols::Symbols;
 
 pub(crate) use laneway_tracer::EXTENSION;
 
-/// Most bytes of all files together: they are held in memory, because a map of a file that shrinks is a fault.
-const BYTES_MAX: u64 = 2 << 30;
-
 /// True if `start`, the first bytes of a file, are those of ours.
 pub(crate) fn is(start: &[u8]) -> bool {
     start.starts_with(b"LANEWAY\0")
@@ -31,23 +30,17 @@ pub(crate) fn is(start: &[u8]) -> bool {
 /// Those of `paths` that can be read. With `only`, nothing else is in the trace, and the first error counts.
 ///
 /// # Errors
-/// [`OpenError`] if a file cannot be read, or all together are too large.
+/// [`OpenError`] if a file cannot be read.
 pub(crate) fn open(
     paths: &[PathBuf],
     only: bool,
     about: &mut About,
 ) -> Result<Vec<PathBuf>, OpenError> {
     let mut found = Vec::new();
-    let mut total = 0;
     for path in paths {
         let io = |source| OpenError::Io { path: path.clone(), source };
         let file = File::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        total += length;
-        if total > BYTES_MAX {
-            let what = format!("{total} bytes of files of our own tracer");
-            return Err(OpenError::TooMuch { path: path.clone(), what, max: BYTES_MAX });
-        }
         // The header is at the beginning; what follows is looked at when it is read.
         let mut start = Vec::new();
         file.take(1 << 20).read_to_end(&mut start).map_err(io)?;
@@ -95,41 +88,42 @@ pub(crate) fn open(
     }
 }
 
-/// The bytes of all files.
-///
-/// # Errors
-/// [`ReadError`] if the file system fails.
-pub(crate) fn load(paths: &[PathBuf]) -> Result<Vec<(String, Vec<u8>)>, ReadError> {
-    let mut all = Vec::with_capacity(paths.len());
-    let mut left = BYTES_MAX;
-    for path in paths {
-        let io = |source| ReadError::Io { path: path.clone(), offset: 0, source };
-        let mut bytes = Vec::new();
-        // A file that grew since it was opened is read up to the limit, and its end is told as damage.
-        File::open(path).map_err(io)?.take(left).read_to_end(&mut bytes).map_err(io)?;
-        left -= bytes.len() as u64;
-        all.push((path.display().to_string(), bytes));
-    }
-    Ok(all)
-}
+/// A file, checked, and where it is.
+pub(crate) type Indexed<'p, 'b> = (&'p Path, TraceFile<'b>);
 
 /// All files, checked; what is damaged is told.
-pub(crate) fn index<'b>(
-    files: &'b [(String, Vec<u8>)],
+///
+/// # Errors
+/// [`ReadError`] if a file cannot be opened.
+pub(crate) fn index_files<'p>(
+    paths: &'p [PathBuf],
     delivery: &mut Delivery<'_>,
-) -> Vec<(&'b str, TraceFile<'b>)> {
+) -> Result<Vec<Indexed<'p, 'static>>, ReadError> {
+    let mut opened = Vec::with_capacity(paths.len());
+    for path in paths {
+        let file = File::open(path).map_err(|error| unreadable(path, error))?;
+        opened.push((path.as_path(), TraceFile::open_file(file)));
+    }
+    Ok(index(opened, delivery))
+}
+
+/// Those that are traces; what is damaged is told.
+pub(crate) fn index<'p, 'b>(
+    files: Vec<(&'p Path, Result<TraceFile<'b>, NotATrace>)>,
+    delivery: &mut Delivery<'_>,
+) -> Vec<Indexed<'p, 'b>> {
     let mut all = Vec::with_capacity(files.len());
-    for (place, bytes) in files {
+    for (path, file) in files {
         let mut damage = |offset, what| {
-            delivery.damage(Damage { place: place.clone(), offset, what });
+            delivery.damage(Damage { place: path.display().to_string(), offset, what });
         };
-        match TraceFile::open(bytes) {
+        match file {
             Ok(file) => {
                 for damaged in file.damage() {
                     damage(damaged.offset, damaged.what.clone());
                 }
                 delivery.damages_untold(file.damage_more());
-                all.push((place.as_str(), file));
+                all.push((path, file));
             }
             Err(error) => damage(0, format!("left out: {error}")),
         }
@@ -139,13 +133,17 @@ pub(crate) fn index<'b>(
     all
 }
 
+fn unreadable(path: &Path, source: io::Error) -> ReadError {
+    ReadError::Io { path: path.into(), offset: 0, source }
+}
+
 /// The files as streams.
 pub(crate) fn sources<'f>(
-    files: &'f [(&'f str, TraceFile<'f>)],
+    files: &'f [Indexed<'f, 'f>],
     symbols: &mut Symbols,
 ) -> Vec<Box<dyn Source + 'f>> {
     let mut all: Vec<Box<dyn Source + 'f>> = Vec::new();
-    for (place, file) in files {
+    for (path, file) in files {
         let mut keys = HashMap::new();
         for point in &file.header().points {
             let key = symbols.number_function(&point.name, "");
@@ -156,8 +154,11 @@ pub(crate) fn sources<'f>(
             symbols.number_function("(unknown point)", ""),
             symbols.number_point("(unknown point)"),
         );
-        let tasks = tasks(file, symbols);
-        let words = Words { place, file, keys, tasks, other, announced: false };
+        let named = file.tasks().iter();
+        let tasks = named.map(|task| (*task, symbols.number_function(&task.name(), "task")));
+        let tasks = tasks.collect();
+        let place = path.display().to_string();
+        let words = Words { path, place, file, keys, tasks, other, announced: false };
         if file.threads().len() <= 1 {
             all.push(Box::new(Lines { words, happenings: file.happenings() }));
         } else {
@@ -165,24 +166,6 @@ pub(crate) fn sources<'f>(
         }
     }
     all
-}
-
-/// Tasks told apart by name in one file; further ones have no name.
-const TASKS_MAX: usize = 4_096;
-
-/// Keys of the names of tasks that a file of the kernel's view tells.
-fn tasks(file: &TraceFile<'_>, symbols: &mut Symbols) -> HashMap<Task, FunctionKey> {
-    let mut tasks = HashMap::new();
-    if !file.header().points.iter().any(|point| point.shape == Shape::Task) {
-        return tasks;
-    }
-    for happening in file.happenings() {
-        let (What::TookOver(task) | What::WokenBy(task)) = happening.what else { continue };
-        if tasks.len() < TASKS_MAX {
-            tasks.entry(task).or_insert_with(|| symbols.number_function(&task.name(), "task"));
-        }
-    }
-    tasks
 }
 
 /// One file on its way to be events.
@@ -193,7 +176,8 @@ struct Lines<'f, I> {
 
 /// What a file's numbers mean.
 struct Words<'f> {
-    place: &'f str,
+    path: &'f Path,
+    place: String,
     file: &'f TraceFile<'f>,
     keys: HashMap<PointId, (FunctionKey, u32)>,
     tasks: HashMap<Task, FunctionKey>,
@@ -202,13 +186,26 @@ struct Words<'f> {
 }
 
 /// Happenings that can be decoded on another thread.
-trait Rows: Iterator<Item = Happening> + Send {}
-impl Rows for Happenings<'_> {}
-impl Rows for InOrder<'_> {}
+trait Rows: Iterator<Item = Happening> + Send {
+    /// Why they ended, if not because the file did.
+    fn failed(&mut self) -> Option<io::Error>;
+}
+
+impl Rows for Happenings<'_> {
+    fn failed(&mut self) -> Option<io::Error> {
+        Happenings::failed(self)
+    }
+}
+
+impl Rows for InOrder<'_> {
+    fn failed(&mut self) -> Option<io::Error> {
+        InOrder::failed(self)
+    }
+}
 
 impl<I: Rows> Source for Lines<'_, I> {
     fn place(&self) -> &str {
-        self.words.place
+        &self.words.place
     }
 
     fn fill(&mut self, block: &mut Block) -> Result<(), ReadError> {
@@ -216,6 +213,9 @@ impl<I: Rows> Source for Lines<'_, I> {
         self.words.announce(block);
         while !block.full() {
             let Some(happening) = self.happenings.next() else {
+                if let Some(error) = self.happenings.failed() {
+                    return Err(unreadable(self.words.path, error));
+                }
                 block.ended = true;
                 break;
             };
@@ -294,7 +294,7 @@ impl Words<'_> {
                     from_ns,
                     to_ns: time_ns,
                     events: Some(records),
-                    place: self.place.into(),
+                    place: self.place.clone(),
                 };
                 (block.loss, block.loss_of) = (Some(loss), Some(thread.into()));
                 return false;

@@ -16,6 +16,7 @@ pub use self::listing::{ListingError, ListingPlace};
 use self::elf::Image;
 use self::listing::Listing;
 use crate::event::FunctionKey;
+use crate::pairs::CallPair;
 
 /// Most modules that are kept.
 const MODULES_MAX: usize = 65_536;
@@ -90,6 +91,8 @@ pub struct Symbols {
     /// Each of them, so that none is told twice, and the last one of a process at an address.
     told_modules: HashSet<(u32, u64, PathBuf)>,
     latest_modules: HashMap<(u32, u64), usize>,
+    /// Events that are calls, as the user tells them.
+    pub(crate) calls: Vec<CallPair>,
     points: Vec<String>,
     point_numbers: HashMap<String, u32>,
     /// Addresses of pools by their number.

@@ -12,6 +12,7 @@ use crate::about::{About, Clock, OpenError, Read, ReadError, Record, shortened};
 use crate::block::Source;
 use crate::delivery::Delivery;
 use crate::event::{Consumer, Producer};
+use crate::pairs::CallPair;
 use crate::symbols::Symbols;
 use crate::{chrome, ctf, merge, own, perf, uftrace};
 
@@ -100,8 +101,17 @@ impl Trace {
     /// # Errors
     /// [`OpenError`] if nothing there is a trace, or its metadata cannot be understood.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(path, &[])
+    }
+
+    /// As [`open`](Self::open); two events of CTF that are one of these `calls` are read as a call.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, calls: &[CallPair]) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let mut symbols = Symbols::default();
+        symbols.calls = calls.to_vec();
         let io = |source| OpenError::Io { path: path.into(), source };
         let kind = std::fs::metadata(path).map_err(io)?;
         if kind.is_dir() {
@@ -127,7 +137,8 @@ impl Trace {
         if path.file_name().is_some_and(|name| name == "metadata")
             && let Some(folder) = path.parent()
         {
-            return Self::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            return Self::open_with(folder, calls);
         }
         let mut start = Vec::new();
         let file = File::open(path).map_err(io)?;
@@ -177,8 +188,7 @@ impl Trace {
         let mut delivery = Delivery::new(consumer);
         match &self.input {
             Input::Streams { ctf, own } => {
-                let bytes = own::load(own)?;
-                let files = own::index(&bytes, &mut delivery);
+                let files = own::index_files(own, &mut delivery)?;
                 let mut sources: Vec<Box<dyn Source + '_>> = Vec::new();
                 if let Some(session) = ctf {
                     sources.extend(session.sources()?);

@@ -34,7 +34,8 @@ pub(super) fn run(arguments: &AnalyzeArguments, json: bool) -> Result<Exit, Fail
     };
     let mut damaged = Vec::new();
     for path in &arguments.traces {
-        let report = source::analyze_part(path, &arguments.knowledge, &arguments.part, options)?;
+        let report =
+            source::analyze_part(path, &arguments.knowledge, &arguments.part, options.clone())?;
         let analysis = &report.analysis;
         if json {
             let value = serde_json::to_value(analysis).map_err(Failure::input)?;

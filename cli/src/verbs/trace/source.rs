@@ -10,6 +10,7 @@ use laneway_trace_read::{FunctionKey, ListingPlace, ReadError, Symbols, Trace};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A trace, and what a first look at it found.
 pub(super) struct Surveyed {
@@ -22,7 +23,7 @@ pub(super) fn open(path: &Path, knowledge: &KnowledgeArguments) -> Result<Trace,
     if let Some(symbols) = &knowledge.symbols {
         is_listing(symbols)?;
     }
-    Trace::open(path).map_err(Failure::input)
+    Trace::open_with(path, knowledge.rules().calls()).map_err(Failure::input)
 }
 
 /// Opens `path` and reads it once.
@@ -177,7 +178,8 @@ pub(super) fn analyze(
     options: Options,
 ) -> Result<Report, Failure> {
     let measured = knowledge.call_cost.map(|cost| (cost.inside_ns, cost.outside_ns));
-    let options = Options { measured_cost_ns: measured, ..options };
+    let rules = Arc::clone(knowledge.rules());
+    let options = Options { measured_cost_ns: measured, rules, ..options };
     let path = trace.about().path.clone();
     let report = laneway_trace::analyze_naming(trace, options, |symbols, functions| {
         learn(&path, knowledge, symbols, functions).map_err(Stopped)

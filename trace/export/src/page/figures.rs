@@ -6,7 +6,7 @@ use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, cell, drawing, name, shortened, threa
 use crate::figure::{duration_ns, moment};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent};
-use laneway_trace::result::{Analysis, FunctionRow, PollRow};
+use laneway_trace::result::{Analysis, FunctionRow, InWorker, PollRow};
 
 /// Polls rows with a histogram of their own.
 const POLL_DRAWINGS_MAX: usize = 32;
@@ -286,11 +286,55 @@ pub(super) fn pools(out: &mut String, analysis: &Analysis) {
     out.push_str("</div>\n</section>\n");
 }
 
+/// Percentiles of the time of a packet in a worker.
+fn in_worker(times: InWorker) -> String {
+    let time = |ns: Option<u64>| ns.map_or_else(|| ABSENT.to_owned(), duration_ns);
+    format!("{}, {}", time(times.p50_ns), time(times.p99_ns))
+}
+
+/// How far CPUs were used by the threads of the trace.
+pub(super) fn cores(out: &mut String, analysis: &Analysis) {
+    if analysis.cores.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<section>\n<h2 id=\"cores\">CPUs</h2>\n<p class=\"quiet\">Time of the threads of this trace on each CPU; other threads of the \
+         machine are not in it.",
+    );
+    if analysis.coverage.kernel_events == 0 {
+        out.push_str(" Without kernel events a thread counts as on its CPU from its first event to its last.");
+    }
+    out.push_str(
+        "</p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">CPU</th>\
+         <th scope=\"col\" class=\"number\">used</th><th scope=\"col\" class=\"number\">of the span</th>\
+         <th scope=\"col\" class=\"number\">in polls that found nothing<span class=\"unit\">of the span</span></th>\
+         <th scope=\"col\">threads</th></tr></thead>\n<tbody>\n",
+    );
+    let span_ns = analysis.coverage.span.length_ns.max(1) as f64;
+    for row in &analysis.cores {
+        let threads = row.threads.iter().map(|&[thread, ns]| {
+            let thread = thread_name(analysis, u32::try_from(thread).unwrap_or(u32::MAX));
+            format!("{} {}", escape(&thread), duration_ns(ns))
+        });
+        put!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>\n",
+            row.cpu.map_or_else(|| "not told".to_owned(), |cpu| format!("CPU {cpu}")),
+            duration_ns(row.used_ns),
+            percent(row.share),
+            percent(row.idle_ns as f64 / span_ns),
+            threads.collect::<Vec<_>>().join(", ")
+        );
+    }
+    out.push_str("</tbody>\n</table>\n</div>\n</section>\n");
+}
+
 pub(super) fn threads(out: &mut String, analysis: &Analysis) {
     out.push_str(
         "<section>\n<h2 id=\"threads\">Threads</h2>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr>\
          <th scope=\"col\">thread</th><th scope=\"col\">process/thread</th><th scope=\"col\">CPUs</th>\
          <th scope=\"col\" class=\"number\">events</th><th scope=\"col\" class=\"number\">packets</th>\
+         <th scope=\"col\" class=\"number\">a packet in it<span class=\"unit\">half, 99 %: poll to next send</span></th>\
          <th scope=\"col\" class=\"number\">traced</th><th scope=\"col\" class=\"number\">idle polls</th>\
          <th scope=\"col\" class=\"number\">preempted</th><th scope=\"col\" class=\"number\">waiting</th>\
          <th scope=\"col\" class=\"number\">interrupts</th><th scope=\"col\" class=\"number\">system calls</th></tr></thead>\n<tbody>\n",
@@ -302,13 +346,14 @@ pub(super) fn threads(out: &mut String, analysis: &Analysis) {
         put!(
             out,
             "<tr><th scope=\"row\">{}</th><td>{}/{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td>{}{}{}{}</tr>\n",
+             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>{}{}{}{}</tr>\n",
             escape(&name(&row.name)),
             row.pid,
             row.tid,
             if cpus.is_empty() { ABSENT.to_owned() } else { cpus.join(", ") },
             count(row.events),
             count(row.packets),
+            row.in_worker.map_or_else(|| ABSENT.to_owned(), in_worker),
             duration_ns(row.traced_ns),
             duration_ns(row.idle_ns),
             kernel(row.preempted_ns),

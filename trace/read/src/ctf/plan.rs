@@ -10,6 +10,7 @@ use super::lexer::{Misread, Parsed, Place};
 use super::syscalls;
 use super::types::{Duty, Metadata};
 use crate::event::{FunctionKey, PoolAction};
+use crate::pairs::call_of;
 use crate::symbols::Symbols;
 
 /// Ids below this are found by index.
@@ -205,37 +206,6 @@ pub(super) enum Tells {
     Nothing,
 }
 
-/// Ends of the names of two events that are one call.
-const PAIRS: [(&str, &str); 8] = [
-    ("begin", "end"),
-    ("entry", "exit"),
-    ("enter", "exit"),
-    ("enter", "leave"),
-    ("start", "stop"),
-    ("start", "end"),
-    ("start", "done"),
-    ("start", "finish"),
-];
-
-/// The name of the call that the event `name` begins (true) or ends, if `names` has the other event, too. In front of the
-/// word stands a sign, so that `friend` and `friegin` are no pair.
-fn paired<'n>(name: &'n str, names: &HashSet<&str>) -> Option<(&'n str, bool)> {
-    let stem = |word: &str| {
-        let stem = name.strip_suffix(word)?;
-        stem.ends_with(['_', '.', ':', '-']).then_some(stem)
-    };
-    PAIRS.iter().find_map(|&(begin, end)| {
-        let (stem, begins, other) = match (stem(begin), stem(end)) {
-            (Some(stem), _) => (stem, true, end),
-            (None, Some(stem)) => (stem, false, begin),
-            (None, None) => return None,
-        };
-        let bare = stem.trim_end_matches(['_', '.', ':', '-']);
-        let is_pair = !bare.is_empty() && names.contains(format!("{stem}{other}").as_str());
-        is_pair.then_some((bare, begins))
-    })
-}
-
 impl Kernel {
     fn of(name: &str, point: impl FnOnce() -> u32) -> Self {
         match name {
@@ -429,10 +399,8 @@ impl Plan {
                     Role::Tells(Tells::Nothing)
                 } else if kernel {
                     Role::Kernel(Kernel::of(&event.name, || symbols.number_point(&event.name)))
-                } else if let Some((call, begins)) = paired(&event.name, &names)
-                    && !event.name.starts_with("lttng_ust_")
-                {
-                    let key = symbols.number_function(call, "");
+                } else if let Some((call, begins)) = call_of(&event.name, &names, &symbols.calls) {
+                    let key = symbols.number_function(&call, "");
                     if begins { Role::Begin(key) } else { Role::End(key) }
                 } else {
                     Role::of(&event.name, has, || symbols.number_point(&event.name))
@@ -649,27 +617,6 @@ fn form(header: &Node, big_endian: bool) -> Form {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn two_events_are_one_call_by_their_names() {
-        let names = HashSet::from([
-            "p:work_begin",
-            "p:work_end",
-            "p:req-start",
-            "p:req-done",
-            "p:lone_entry",
-            "tend",
-            "tbegin",
-            "_end",
-            "_begin",
-        ]);
-        let found = |name| paired(name, &names);
-        assert_eq!(found("p:work_begin"), Some(("p:work", true)));
-        assert_eq!(found("p:work_end"), Some(("p:work", false)));
-        assert_eq!(found("p:req-start"), Some(("p:req", true)));
-        assert_eq!(found("p:req-done"), Some(("p:req", false)));
-        assert_eq!((found("p:lone_entry"), found("tend"), found("_end")), (None, None, None));
-    }
 
     #[test]
     fn time_is_cut_off_as_babeltrace2_does() {
