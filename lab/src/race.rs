@@ -526,6 +526,7 @@ pub(crate) struct Entrant {
     is_traced: bool,
     is_alone: bool,
     is_unlimited: bool,
+    is_by_datagrams: bool,
     is_noise_floor: bool,
 }
 
@@ -547,6 +548,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             is_traced: arm.trace,
             is_alone: arm.alone,
             is_unlimited: arm.unlimited,
+            is_by_datagrams: arm.datagrams,
             is_noise_floor: false,
         })
         .collect();
@@ -563,6 +565,7 @@ fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         is_traced: base.is_traced,
         is_alone: false,
         is_unlimited: base.is_unlimited,
+        is_by_datagrams: base.is_by_datagrams,
         is_noise_floor: true,
     };
     entrants.insert(1, twin);
@@ -607,6 +610,7 @@ fn trial_plan<'a>(
         peer: entrant.peer,
         counts: entrant.counts,
         is_unlimited: entrant.is_unlimited,
+        is_by_datagrams: entrant.is_by_datagrams,
         lane: &entrant.lane,
         plant: entrant.plant,
         generation,

@@ -53,6 +53,8 @@ const SOCKETS: &str = "sockets";
 const TRACED: &str = "traced";
 const ALONE: &str = "alone";
 const UNLIMITED: &str = "unlimited";
+/// What the name of an arm says that is asked by datagrams.
+const BY_UDP: &str = "udp";
 
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
@@ -362,6 +364,10 @@ pub struct ArmPlan {
     /// with the limit, what a slow output costs the others. Its name says so.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unlimited: bool,
+    /// Of a store: this arm's values are asked for by datagrams, at the address of its connections, over which the keys
+    /// are set before that. Its name says so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub datagrams: bool,
 }
 
 impl ArmPlan {
@@ -381,6 +387,7 @@ impl ArmPlan {
             trace: false,
             alone: false,
             unlimited: false,
+            datagrams: false,
         }
     }
 
@@ -767,8 +774,12 @@ impl Scenario {
                     let told = arm.arguments.as_ref().unwrap_or(arguments);
                     let words = [&arm.lane].into_iter().chain(told);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
-                    let marks =
-                        [(arm.trace, TRACED), (arm.alone, ALONE), (arm.unlimited, UNLIMITED)];
+                    let marks = [
+                        (arm.trace, TRACED),
+                        (arm.alone, ALONE),
+                        (arm.unlimited, UNLIMITED),
+                        (arm.datagrams, BY_UDP),
+                    ];
                     let marks = marks.into_iter().filter(|(is_set, _)| *is_set);
                     marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }
@@ -890,6 +901,10 @@ impl Scenario {
             }
             if arm.unlimited && !arm.name.contains(UNLIMITED) {
                 let hint = format!("an arm without the limit of the others says `{UNLIMITED}`");
+                return Err(value("the name of an arm", &arm.name, hint));
+            }
+            if arm.datagrams && !arm.name.contains(BY_UDP) {
+                let hint = format!("an arm that is asked by datagrams says `{BY_UDP}`");
                 return Err(value("the name of an arm", &arm.name, hint));
             }
             check_kind(arm)?;
@@ -1071,6 +1086,7 @@ impl Scenario {
     /// A closed loop is a client's, and what is a generator's is not.
     fn check_client(&self, app: &AppFacts, tables: &dyn Tables) -> Result<(), ScenarioError> {
         let is_asked = app.race.counted == Counted::Answered;
+        self.check_datagrams()?;
         if self.tso && !is_asked {
             let hint = "what is sent is made frame by frame: give `[client]`, or leave it out";
             return Err(value("tso", true, hint));
@@ -1102,6 +1118,26 @@ impl Scenario {
                 let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
                 return Err(value("saturate or topspeed with `[client]`", true, hint));
             }
+        }
+        Ok(())
+    }
+
+    /// Who is asked by datagrams is a store of ours, and what is asked is what datagrams can say.
+    fn check_datagrams(&self) -> Result<(), ScenarioError> {
+        for arm in self.arms.iter().filter(|arm| arm.datagrams) {
+            let name = || format!("`datagrams` of arm `{}`", arm.name);
+            if arm.program().is_some() {
+                let hint = "no peer is asked by datagrams: leave it out";
+                return Err(value(name(), true, hint));
+            }
+            let Some(asks) = self.client.filter(|asks| asks.store.is_some()) else {
+                let hint = "values of a store are got by them: give `[client]` with a `store`";
+                return Err(value(name(), true, hint));
+            };
+            let plan = asks.plan(asks.protocol(), self.seed).by_datagrams();
+            plan.check().map_err(|(what, is, hint)| {
+                value(format!("{what} of the client of arm `{}`", arm.name), is, hint)
+            })?;
         }
         Ok(())
     }
@@ -1233,6 +1269,7 @@ impl Asks {
             in_flight: self.in_flight,
             request_bytes: self.request_bytes,
             store: self.store,
+            datagrams: None,
             timeout_ms: self.timeout_ms,
             seed,
         }

@@ -142,6 +142,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) counts: bool,
     /// No output of it is limited, whatever the fan-out says.
     pub(crate) is_unlimited: bool,
+    /// What a client asks, it asks by datagrams.
+    pub(crate) is_by_datagrams: bool,
     /// Its lane spec.
     pub(crate) lane: &'a str,
     /// Its planted fault.
@@ -172,6 +174,18 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) trace: Option<TracePlan>,
     /// Set when nobody wants the trial any more.
     pub(crate) interrupted: &'a AtomicBool,
+}
+
+impl TrialPlan<'_> {
+    /// What is sent to this arm.
+    fn traffic(&self) -> TrafficPlan {
+        match self.sending.traffic.clone() {
+            TrafficPlan::Tcp(client) if self.is_by_datagrams => {
+                TrafficPlan::Tcp(client.by_datagrams())
+            }
+            traffic => traffic,
+        }
+    }
 }
 
 /// A trial's outcome; one file each.
@@ -614,7 +628,7 @@ impl<'a> Walk<'a> {
             "generate",
             wire.namespace(),
             &GeneratorSetup {
-                traffic: plan.sending.traffic.clone(),
+                traffic: plan.traffic(),
                 times: plan.sending.times.clone(),
                 way: way.clone(),
                 // A lane of datagrams is reached through the stack, and so is whoever answers pings;
@@ -962,7 +976,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
             payload_bytes: plan.sending.traffic.payload_bytes(),
-            client: plan.sending.traffic.client().cloned(),
+            client: plan.traffic().client().cloned(),
             fanout: plan.sending.traffic.fanout().copied(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),
