@@ -714,6 +714,7 @@ mod tests {
             in_flight: 1,
             request_bytes: [1, 1],
             store: None,
+            datagrams: None,
             timeout_ms: 1,
             seed: 1,
         };

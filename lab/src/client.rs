@@ -1,4 +1,5 @@
-//! A client of TCP servers: up to a thousand connections by one thread, which asks and checks what is answered.
+//! A client of TCP servers, or of one that answers a datagram by a datagram: up to a thousand connections by one thread,
+//! which asks and checks what is answered.
 //!
 //! ```text
 //!   schedule ─▶ due ─▶ connection n mod connections ─▶ at most `in_flight` asked ─▶ socket
@@ -12,11 +13,13 @@
 //! What must always hold: requests due = answered + every named [`Fate`], closed before a segment's report; behind it
 //! nothing is in flight, so the server may be stopped. The kernel's sockets do the rest (level-triggered epoll); what is
 //! said over them is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they went,
-//! and [`Values`] of a store.
+//! [`Values`] of a store, and [`Gets`] of the same by datagrams. A connection of datagrams is a connected UDP socket with
+//! one request in flight; what is lost there has timed out.
 
 mod connection;
 mod conversation;
 mod draws;
+mod gets;
 mod hand;
 #[cfg(test)]
 mod honest;
@@ -34,6 +37,7 @@ pub use hand::{Answered, Pace, Until, ask};
 pub use keys::{KEYS_MAX, Store};
 
 pub(crate) use conversation::{Conversation, Terms, Wrong};
+pub(crate) use gets::Gets;
 pub(crate) use said::{Asked, WRONG};
 pub(crate) use same_bytes::SameBytes;
 pub(crate) use segment::Asking;
@@ -78,6 +82,10 @@ const READ_BYTES: usize = 1 << 16;
 const OPENING_MAX: Duration = Duration::from_secs(600);
 const OPENING_AT_ONCE: u32 = 1_024;
 const OPENING_IN_FLIGHT_MAX: u32 = 64;
+/// Connections over which keys are set before datagrams ask for them.
+const FILLING_CONNECTIONS_MAX: u32 = 16;
+/// Longest value that is asked for by datagrams, bytes: the reply is to fit into a packet, and the request is as long.
+pub const DATAGRAM_VALUE_BYTES_MAX: u32 = 1_400;
 
 /// What a client is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,6 +103,9 @@ pub struct ClientPlan {
     /// Of a store: what is set and got. Of nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<Store>,
+    /// Of a store: values are asked for by datagrams, here, and `to` is where keys are set before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<SocketAddr>,
     /// How long answers are waited for behind the last request that was due, ms.
     pub timeout_ms: u32,
     /// Of lengths and contents.
@@ -130,6 +141,17 @@ impl ClientPlan {
                 return Err(("store", "missing".to_owned(), hint.to_owned()));
             }
         };
+        let longest = match (self.datagrams, &self.store) {
+            (None, _) => longest,
+            (Some(_), Some(store)) if store.get_share >= 1.0 && self.in_flight == 1 => {
+                DATAGRAM_VALUE_BYTES_MAX
+            }
+            (Some(at), _) => {
+                let hint = "a datagram gets a value and sets none, one in flight on each socket: give a store with \
+                            get_share = 1, and in_flight = 1";
+                return Err(("datagrams", at.to_string(), hint.to_owned()));
+            }
+        };
         if least < shortest || least > most || most > longest {
             let hint = format!("two lengths, the shorter first, each {shortest} to {longest}");
             return Err(("request_bytes", format!("[{least}, {most}]"), hint));
@@ -153,9 +175,11 @@ impl ClientPlan {
         } else {
             format!("{least} to {most} bytes")
         };
-        let connections = match self.connections {
-            1 => "one connection".to_owned(),
-            n => format!("{n} connections"),
+        let connections = match (self.datagrams, self.connections) {
+            (None, 1) => "one connection".to_owned(),
+            (None, n) => format!("{n} connections"),
+            (Some(_), 1) => "one socket of datagrams".to_owned(),
+            (Some(_), n) => format!("{n} sockets of datagrams"),
         };
         let what = match &self.store {
             None => format!("requests of {bytes}"),
@@ -163,8 +187,24 @@ impl ClientPlan {
         };
         format!(
             "{connections} to {}, at most {} in flight on each, {what}",
-            self.to, self.in_flight
+            self.asked(),
+            self.in_flight
         )
+    }
+
+    /// The same with values asked for by datagrams, where connections lead.
+    pub(crate) fn by_datagrams(self) -> ClientPlan {
+        ClientPlan { datagrams: Some(self.to), ..self }
+    }
+
+    /// Who is asked: where, and by what.
+    pub fn asked_at(&self) -> String {
+        format!("{} {}", if self.datagrams.is_some() { "UDP" } else { "TCP" }, self.asked())
+    }
+
+    /// Where the sockets of the client lead to.
+    pub(crate) fn asked(&self) -> SocketAddr {
+        self.datagrams.unwrap_or(self.to)
     }
 }
 
@@ -196,17 +236,50 @@ pub(crate) struct Client<C> {
 const LOOK: Duration = Duration::from_millis(100);
 
 impl<C: Conversation> Client<C> {
-    /// Opens every connection of `plan`; what it asks is due by `timetable`.
+    /// Opens every connection of `plan` and asks what comes before all that is measured: how many requests those were.
+    /// What it asks is due by `timetable`; `is_over` ends it before. For datagrams keys are set over connections, which
+    /// are closed then.
+    ///
+    /// # Errors
+    /// A sentence: the first that cannot be opened, too few descriptors, or not all was answered.
+    pub(crate) fn opened(
+        plan: &ClientPlan,
+        timetable: Timetable,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(Client<C>, u64), String> {
+        let terms = Rc::new(Terms::new(plan));
+        let mut opening = 0;
+        if plan.datagrams.is_some() {
+            let connections = plan.connections.min(FILLING_CONNECTIONS_MAX);
+            let filling = ClientPlan { datagrams: None, connections, ..plan.clone() };
+            let mut values =
+                Client::<Values>::open_by(&filling, timetable.clone(), Rc::clone(&terms))?;
+            opening = values.prepare(&is_over)?;
+        }
+        let mut client = Client::open_by(plan, timetable, terms)?;
+        opening += client.prepare(&is_over)?;
+        Ok((client, opening))
+    }
+
+    /// Opens every connection of `plan`.
     ///
     /// # Errors
     /// A sentence: the first that cannot be opened, or too few descriptors.
-    pub(crate) fn open(plan: &ClientPlan, timetable: Timetable) -> Result<Client<C>, String> {
+    #[cfg(test)]
+    fn open(plan: &ClientPlan, timetable: Timetable) -> Result<Client<C>, String> {
+        Client::open_by(plan, timetable, Rc::new(Terms::new(plan)))
+    }
+
+    fn open_by(
+        plan: &ClientPlan,
+        timetable: Timetable,
+        terms: Rc<Terms>,
+    ) -> Result<Client<C>, String> {
         open::allow_descriptors(plan.connections)?;
         // Otherwise a wait of microseconds takes 50 more; where it may not, it says so by its lateness.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let sentence = |error: Errno| format!("epoll: {error}; see `ulimit -n`");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(sentence)?;
-        let terms = Rc::new(Terms::new(plan));
         let connections =
             (0..plan.connections).map(|number| Connection::closed(number, &terms)).collect();
         let mut client = Client {
@@ -222,10 +295,10 @@ impl<C: Conversation> Client<C> {
         let refused = client.connections.iter().find_map(|it| it.refusal());
         match refused {
             Some((number, why)) => Err(format!(
-                "connection {} of {} to TCP {} could not be opened: {why}",
+                "connection {} of {} to {} could not be opened: {why}",
                 number + 1,
                 plan.connections,
-                plan.to
+                plan.asked_at()
             )),
             None => Ok(client),
         }
@@ -236,7 +309,7 @@ impl<C: Conversation> Client<C> {
     ///
     /// # Errors
     /// A sentence, when not all of it was answered.
-    pub(crate) fn prepare(&mut self, is_over: impl Fn() -> bool) -> Result<u64, String> {
+    fn prepare(&mut self, is_over: impl Fn() -> bool) -> Result<u64, String> {
         let Some(requests) = NonZeroU32::new(C::opening(&self.terms)) else { return Ok(0) };
         let [_, most] = self.plan.request_bytes;
         let room =
@@ -299,7 +372,7 @@ impl<C: Conversation> Client<C> {
                         found.lost += 1;
                         let _ = connection.close(Fate::Lost, Wrong::Unasked { bytes }.to_string());
                     }
-                    Moved::Ended(why) => {
+                    Moved::Ended(_, why) => {
                         found.lost += 1;
                         let _ = connection.close(Fate::Lost, why);
                     }

@@ -375,6 +375,7 @@ fn trial_plan<'a>(
         peer: entrant.peer,
         counts: entrant.counts,
         is_unlimited: entrant.is_unlimited,
+        is_by_datagrams: entrant.is_by_datagrams,
         lane: &entrant.lane,
         plant: entrant.plant,
         generation,

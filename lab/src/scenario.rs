@@ -44,6 +44,8 @@ const SOCKETS: &str = "sockets";
 const TRACED: &str = "traced";
 const ALONE: &str = "alone";
 const UNLIMITED: &str = "unlimited";
+/// What the name of an arm says that is asked by datagrams.
+const BY_UDP: &str = "udp";
 
 /// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
@@ -353,6 +355,10 @@ pub struct ArmPlan {
     /// with the limit, what a slow output costs the others. Its name says so.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unlimited: bool,
+    /// Of a store: this arm's values are asked for by datagrams, at the address of its connections, over which the keys
+    /// are set before that. Its name says so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub datagrams: bool,
 }
 
 impl ArmPlan {
@@ -372,6 +378,7 @@ impl ArmPlan {
             trace: false,
             alone: false,
             unlimited: false,
+            datagrams: false,
         }
     }
 
@@ -579,8 +586,12 @@ impl Scenario {
                     let told = arm.arguments.as_ref().unwrap_or(arguments);
                     let words = [&arm.lane].into_iter().chain(told);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
-                    let marks =
-                        [(arm.trace, TRACED), (arm.alone, ALONE), (arm.unlimited, UNLIMITED)];
+                    let marks = [
+                        (arm.trace, TRACED),
+                        (arm.alone, ALONE),
+                        (arm.unlimited, UNLIMITED),
+                        (arm.datagrams, BY_UDP),
+                    ];
                     let marks = marks.into_iter().filter(|(is_set, _)| *is_set);
                     marks.fold(spec, |name, (_, mark)| format!("{name}, {mark}"))
                 }

@@ -31,7 +31,7 @@ use crate::round_trips::RoundTrips;
 use crate::scenario::{CapacityPlan, PingPlan};
 use crate::segment::{Plant, SegmentSeen};
 use crate::tables::Tables;
-use crate::traffic::Sending;
+use crate::traffic::{Sending, TrafficPlan};
 use laneway_core::{CapsReport, DropReason};
 use laneway_kinds::{AppFacts, Counted, Peer};
 use laneway_stats::Latency;
@@ -136,6 +136,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) counts: bool,
     /// No output of it is limited, whatever the fan-out says.
     pub(crate) is_unlimited: bool,
+    /// What a client asks, it asks by datagrams.
+    pub(crate) is_by_datagrams: bool,
     /// Its lane spec.
     pub(crate) lane: &'a str,
     /// Its planted fault.
@@ -166,6 +168,18 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) trace: Option<TracePlan>,
     /// Set when nobody wants the trial any more.
     pub(crate) interrupted: &'a AtomicBool,
+}
+
+impl TrialPlan<'_> {
+    /// What is sent to this arm.
+    fn traffic(&self) -> TrafficPlan {
+        match self.sending.traffic.clone() {
+            TrafficPlan::Tcp(client) if self.is_by_datagrams => {
+                TrafficPlan::Tcp(client.by_datagrams())
+            }
+            traffic => traffic,
+        }
+    }
 }
 
 /// A trial's outcome; one file each.

@@ -202,6 +202,7 @@ fn plan<'a>(
         peer: arm.peer,
         counts: arm.counts,
         is_unlimited: arm.unlimited,
+        is_by_datagrams: false,
         lane,
         plant: Plant::None,
         generation: 0,

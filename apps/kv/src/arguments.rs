@@ -72,6 +72,12 @@ pub struct KvArguments {
     /// When the log is made durable: always, before the reply; everysec; or no, when the system likes
     #[arg(long, value_name = "WHEN", default_value = "everysec", value_parser = when_durable)]
     appendfsync: Policy,
+    /// Write the log anew when it has grown by so many percent since; 0 is never
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    auto_aof_rewrite_percentage: u32,
+    /// And is at least so long
+    #[arg(long, value_name = "BYTES", default_value = "64mb", value_parser = memory)]
+    auto_aof_rewrite_min_size: u64,
     /// The folder of the log
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
@@ -132,7 +138,8 @@ needs --on and --listen. Clients of other machines are refused until there is a 
 
 Ends at SHUTDOWN, at Ctrl-C or after --duration. The data are in memory; with --appendonly yes every
 write is in the log in --dir as well, and the next start has it again. A log that has grown beyond
-64 MiB and to twice its size is written anew from the data, as at BGREWRITEAOF.
+--auto-aof-rewrite-min-size and by --auto-aof-rewrite-percentage is written anew from the data, as at
+BGREWRITEAOF.
 
 With --workers N each worker has the keys of a range of Redis Cluster's slots and a log of its own, and
 does what it is asked for keys of the others by messages. Keys of one command or transaction must then be
@@ -222,6 +229,8 @@ Examples:
             tls_port: listen[plain_ports..].first().map_or(0, SocketAddr::port),
             tls_auth_clients: tls.as_ref().map_or("yes", |tls| tls.auth_clients),
             lane: on.spec.to_string(),
+            rewrite_percentage: arguments.auto_aof_rewrite_percentage.into(),
+            rewrite_bytes_min: arguments.auto_aof_rewrite_min_size,
             ..Config::default()
         };
         config.data.memory_bytes_max =

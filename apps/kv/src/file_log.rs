@@ -3,7 +3,7 @@
 //! A snapshot's pieces are entries of the journal's. All of them are captured at the record that it begins behind, because
 //! the data copy what is about to change: the journal then does all later records again, each once.
 
-use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot};
+use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot, Syncs};
 use laneway_core::Bell;
 use laneway_journal::{
     Journal, OpenError, Options, Policy, Recovered, Refused, Restored, Shard, SnapshotRefused,
@@ -20,6 +20,8 @@ struct FileLog {
     journal: Journal,
     /// A record that could not be taken and had been done.
     too_long: Option<String>,
+    /// Commands in the next record.
+    commands: u32,
 }
 
 impl Log for FileLog {
@@ -35,8 +37,25 @@ impl Log for FileLog {
                 NotTaken::Ended
             }
         })?;
+        self.journal.awaited(self.commands);
         self.journal.commit();
         Ok(number.0)
+    }
+
+    fn awaited(&mut self, commands: u32) {
+        self.commands = commands;
+    }
+
+    fn syncs(&self) -> Syncs {
+        let figures = self.journal.figures();
+        Syncs {
+            count: figures.syncs,
+            took_us: figures.sync_ns / 1_000,
+            records: figures.synced_records,
+            commands: figures.synced_commands,
+            commands_max: figures.synced_commands_max,
+            held: figures.holds,
+        }
     }
 
     fn record_bytes_max(&self) -> usize {
@@ -188,7 +207,7 @@ pub(crate) fn join(kv: &mut Kv, journal: Journal, recovered: &Recovered) -> Resu
         let why = "the snapshot ends inside an entry".to_owned();
         return Err(OpenError::Rejected { sequence: recovered.last, why });
     }
-    let log = FileLog { snapshot: None, journal, too_long: None };
+    let log = FileLog { snapshot: None, journal, too_long: None, commands: 0 };
     kv.join_log(Box::new(log), recovered.to_string());
     Ok(())
 }

@@ -24,6 +24,6 @@ pub use data::{
 pub use get::{Allowed, cache::CacheSetup};
 pub use kind::{KvKind, KvReport, KvRun, Udp};
 pub use serve::{
-    Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
+    Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot, Syncs,
 };
 pub use tls::{TlsArguments, TlsRun};

@@ -148,12 +148,14 @@ value says which it is, so a GET is right that finds nothing, or exactly a value
 key. Latency counts from the time a request was due: with --rate at times of their own (open loop),
 without it when one before it on its connection was answered (closed loop). Every request ends up
 answered, timed out, refused or lost, and is told so. Keys are `key:` and twelve digits; whatever the
-store holds under them is replaced.
+store holds under them is replaced. --udp asks as memcached's protocol has it, in requests as long as the
+longest reply; a datagram that is another's reply, comes twice or says anything else is a wrong answer.
 
 Examples:
   laneway gen kv --to 127.0.0.1:6379 --connections 100 --requests 1000000
   laneway gen kv --to 192.0.2.9:6379 --connections 10 --pipeline 16 --keys 1000000 --zipf 0.99 --get-share 0.9
-  laneway gen kv --to 192.0.2.9:6379 --connections 1000 --rate 50000 --value-bytes 64-16384 --duration 10";
+  laneway gen kv --to 192.0.2.9:6379 --connections 1000 --rate 50000 --value-bytes 64-16384 --duration 10
+  laneway gen kv --to 192.0.2.9:6379 --udp --connections 10 --keys 1000 --requests 1000000";
 
 #[derive(Args, Debug)]
 pub(crate) struct KvArguments {
@@ -172,9 +174,13 @@ pub(crate) struct KvArguments {
     /// Keys are drawn by Zipf's law with this exponent, not each as often as the others
     #[arg(long, value_name = "S")]
     pub(crate) zipf: Option<f64>,
-    /// How many requests are GETs, a share; the others are SETs
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
-    pub(crate) get_share: f64,
+    /// How many requests are GETs, a share; the others are SETs [default: 0.5, with --udp 1]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) get_share: Option<f64>,
+    /// GET by datagrams from as many sockets, one in flight on each, at the address of --to or at this one; keys are set over
+    /// connections first
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
+    pub(crate) udp: Option<Option<SocketAddr>>,
     /// Length of a value, or the shortest and the longest, between which each is drawn: 16 to 1048576
     #[arg(long, value_name = "N|A-B", default_value = "64", value_parser = bytes)]
     pub(crate) value_bytes: Bytes,

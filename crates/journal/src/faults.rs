@@ -17,6 +17,7 @@ use crate::files::{Files, OpenFile};
 use crate::options::Clock;
 use laneway_random::Random;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,9 +35,10 @@ pub enum Fault {
 }
 
 /// A simulated disk with one folder. Clones are the same disk.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Disk {
     state: Arc<Mutex<State>>,
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
     clock: Arc<AtomicU64>,
     is_locked: Arc<AtomicBool>,
 }
@@ -55,8 +57,12 @@ struct State {
     faults: BTreeMap<u64, Fault>,
     is_cut: bool,
     boot: u64,
-    sync_ns_max: u64,
+    /// The shortest and the longest sync.
+    sync_ns: [u64; 2],
 }
+
+/// What goes on while the disk syncs.
+type Meanwhile = Box<dyn FnMut() + Send>;
 
 /// A file.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +93,12 @@ impl Change {
     }
 }
 
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
 impl Disk {
     /// An empty disk.
     pub fn new(seed: u64) -> Disk {
@@ -101,10 +113,11 @@ impl Disk {
             faults: BTreeMap::new(),
             is_cut: false,
             boot: 1,
-            sync_ns_max: 0,
+            sync_ns: [0; 2],
         };
         Disk {
             state: Arc::new(Mutex::new(state)),
+            meanwhile: Arc::default(),
             clock: Arc::default(),
             is_locked: Arc::default(),
         }
@@ -127,7 +140,17 @@ impl Disk {
 
     /// From now on a sync takes a time below this.
     pub fn slow_syncs(&self, ns_max: u64) {
-        self.state().sync_ns_max = ns_max;
+        self.syncs_take([0, ns_max.saturating_sub(1)]);
+    }
+
+    /// From now on a sync takes a time between these two, both included.
+    pub fn syncs_take(&self, ns: [u64; 2]) {
+        self.state().sync_ns = ns;
+    }
+
+    /// From now on this is called in every sync of a file, when its time has passed and before it is done.
+    pub fn meanwhile(&self, does: impl FnMut() + Send + 'static) {
+        *self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(does));
     }
 
     /// How many operations there were.
@@ -204,6 +227,13 @@ impl Disk {
         let mut state = self.state();
         state.names.remove(name);
         state.durable_names.remove(name);
+    }
+
+    fn go_on(&self) {
+        let mut meanwhile = self.meanwhile.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(does) = meanwhile.as_mut() {
+            does();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -450,6 +480,14 @@ impl OpenFile for Opened {
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.state();
+        let [least, most] = state.sync_ns;
+        if most > 0 {
+            let ns = least + state.random.below(most - least + 1);
+            self.disk.pass_ns(ns);
+            drop(state);
+            self.disk.go_on();
+            state = self.disk.state();
+        }
         match state.begin() {
             Ok(()) => state.files[self.file].sync(),
             Err(Stop::Fault(fault)) => {
@@ -458,11 +496,6 @@ impl OpenFile for Opened {
                 return Err(fault.into());
             }
             Err(stop) => return Err(stop.into()),
-        }
-        let ns_max = state.sync_ns_max;
-        if ns_max > 0 {
-            let ns = state.random.below(ns_max);
-            self.disk.pass_ns(ns);
         }
         Ok(())
     }

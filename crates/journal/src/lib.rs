@@ -50,6 +50,7 @@ mod error;
 pub mod faults;
 mod files;
 mod format;
+mod gather;
 mod journal;
 mod options;
 mod recover;

@@ -28,6 +28,8 @@ pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     /// The number of its last record.
     pub(crate) last: u64,
+    /// Commands that wait for it, if their number was given.
+    pub(crate) commands: u64,
     /// When its oldest record was committed.
     pub(crate) since_ns: Option<u64>,
 }
@@ -51,11 +53,13 @@ impl Batch {
     fn take(&mut self, other: &mut Batch) {
         self.bytes.extend_from_slice(&other.bytes[MARK_BYTES..]);
         self.last = other.last;
+        self.commands += other.commands;
         other.clear();
     }
 
     pub(crate) fn clear(&mut self) {
         self.since_ns = None;
+        self.commands = 0;
         clear(&mut self.bytes);
     }
 }
@@ -76,6 +80,8 @@ pub(crate) struct Mail {
     pub(crate) is_more_there: bool,
     pub(crate) snapshot: SnapshotMail,
     pub(crate) is_closing: bool,
+    /// The writer leaves a batch of fewer commands where it is.
+    wanted_commands: u64,
     /// The writer sleeps until it is woken.
     is_asleep: bool,
 }
@@ -83,7 +89,8 @@ pub(crate) struct Mail {
 impl Mail {
     /// Nothing can be done by a writer that has written up to `written`.
     fn is_idle(&self, written: u64) -> bool {
-        self.batch.is_empty() && self.snapshot.is_idle(written) && !self.is_closing
+        let is_held = self.batch.commands < self.wanted_commands && !self.is_more_there;
+        (self.batch.is_empty() || is_held) && self.snapshot.is_idle(written) && !self.is_closing
     }
 }
 
@@ -94,6 +101,16 @@ pub struct Figures {
     pub batches: u64,
     /// Syncs of the log.
     pub syncs: u64,
+    /// How long they took, ns: with the time until the writer's thread had a CPU again.
+    pub sync_ns: u64,
+    /// Records that they made durable.
+    pub synced_records: u64,
+    /// Commands in those, where [`Journal::awaited`](crate::Journal::awaited) gave their number.
+    pub synced_commands: u64,
+    /// The most commands that one sync made durable.
+    pub synced_commands_max: u64,
+    /// Batches that were held for more commands, see [`Policy::Always`](crate::Policy::Always).
+    pub holds: u64,
     /// Segments in the folder.
     pub segments: u64,
     /// The bytes in them.
@@ -106,6 +123,11 @@ pub struct Figures {
 pub(crate) struct Tallies {
     pub(crate) batches: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    pub(crate) sync_ns: AtomicU64,
+    pub(crate) synced_records: AtomicU64,
+    pub(crate) synced_commands: AtomicU64,
+    pub(crate) synced_commands_max: AtomicU64,
+    pub(crate) holds: AtomicU64,
     pub(crate) segments: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
     pub(crate) snapshot_bytes: AtomicU64,
@@ -116,6 +138,11 @@ impl Tallies {
         Figures {
             batches: self.batches.load(Ordering::Relaxed),
             syncs: self.syncs.load(Ordering::Relaxed),
+            sync_ns: self.sync_ns.load(Ordering::Relaxed),
+            synced_records: self.synced_records.load(Ordering::Relaxed),
+            synced_commands: self.synced_commands.load(Ordering::Relaxed),
+            synced_commands_max: self.synced_commands_max.load(Ordering::Relaxed),
+            holds: self.holds.load(Ordering::Relaxed),
             segments: self.segments.load(Ordering::Relaxed),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             snapshot_bytes: self.snapshot_bytes.load(Ordering::Relaxed),
@@ -158,18 +185,22 @@ impl Shared {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker's side: the writer has something to do. A writer that works already costs no system call.
+    /// The worker's side: there is something for the writer. One that works already, or waits for more, costs no system
+    /// call.
     pub(crate) fn wake(&self, mut mail: MutexGuard<'_, Mail>) {
-        let is_asleep = std::mem::take(&mut mail.is_asleep);
+        let is_woken = mail.is_asleep && !mail.is_idle(self.written());
+        mail.is_asleep &= !is_woken;
         drop(mail);
-        if is_asleep {
+        if is_woken {
             self.wake.notify_one();
         }
     }
 
-    /// The writer's side: returns when there is something to do, at the latest after `timeout`.
-    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+    /// The writer's side: returns when there is something to do, at the latest after `timeout`. A batch of fewer commands
+    /// than `wanted_commands` is nothing to do.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>, wanted_commands: u64) {
         let mut mail = self.mail();
+        mail.wanted_commands = wanted_commands;
         if !mail.is_idle(self.written()) {
             return;
         }

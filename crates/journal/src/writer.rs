@@ -8,14 +8,17 @@
 use crate::error::JournalError;
 use crate::files::Files;
 use crate::format::{IS_CLOSED, ItemHead, Kind, MARK_BYTES, Sequence, push_mark, seal};
-use crate::options::{Options, Policy, SYNC_AFTER};
+use crate::gather::{Gather, Hold};
+use crate::options::{Clock, Options, Policy, SYNC_AFTER};
 use crate::recover::{Earlier, Past};
 use crate::segment::{Failed, Segment, SnapshotFile};
 use crate::shared::{Batch, Shared, clear};
 use crate::snapshot::{Finish, Job, SnapshotState};
+use rustix::thread::set_current_timer_slack;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +50,10 @@ pub struct Writer {
     /// A snapshot is from the record before this one, which begins a segment: so the segments up to there can go.
     begins_segment: Option<u64>,
     in_hand: Batch,
+    gather: Gather,
     written: u64,
+    /// Commands in what is written and not durable.
+    unsynced_commands: u64,
     durable: u64,
     job: Job,
     snapshot: Option<SnapshotFile>,
@@ -60,6 +66,13 @@ pub enum Next {
     Idle,
     /// A sync at this time of the clock, in nanoseconds.
     At(u64),
+    /// A batch is held until this time, or until so many commands wait.
+    Held {
+        /// Of the clock, in nanoseconds.
+        until_ns: u64,
+        /// See [`Journal::awaited`](crate::Journal::awaited).
+        commands: u64,
+    },
     /// Nothing any more: the journal was closed, or writes have ended.
     Ended,
 }
@@ -74,7 +87,9 @@ impl Writer {
         past: Past,
     ) -> Result<Writer, Failed> {
         let Past { last, earlier, snapshots, snapshot_bytes } = past;
-        let segment = Segment::create(&*files, options.shard, last + 1, options.segment_bytes, 0)?;
+        let Options { shard, segment_bytes, .. } = options;
+        let is_synced_often = options.policy == Policy::Always;
+        let segment = Segment::create(&*files, shard, last + 1, segment_bytes, 0, is_synced_often)?;
         let writer = Writer {
             files,
             folder: folder.to_owned(),
@@ -88,7 +103,9 @@ impl Writer {
             snapshot_bytes,
             begins_segment: None,
             in_hand: Batch::default(),
+            gather: Gather::default(),
             written: last,
+            unsynced_commands: 0,
             durable: last,
             job: Job::default(),
             snapshot: None,
@@ -101,21 +118,32 @@ impl Writer {
     pub(crate) fn run(mut self) {
         let _says_so = SaysWhenItPanics(Arc::clone(&self.shared));
         let is_waited_for = self.options.policy == Policy::Always || self.options.ring_when_written;
+        if is_waited_for {
+            // Otherwise what is held is held for 50 us more.
+            let _ = set_current_timer_slack(NonZeroU64::new(1));
+        }
         loop {
             let written = self.written;
+            let in_time = |clock: &Clock, due_ns: u64| {
+                Some(Duration::from_nanos(due_ns.saturating_sub(clock.now_ns())))
+            };
+            let mut wanted = 0;
             let timeout = match self.turn() {
-                Next::Idle | Next::At(_) if self.written > written && !is_waited_for => {
+                Next::Idle | Next::At(_) | Next::Held { .. }
+                    if self.written > written && !is_waited_for =>
+                {
                     thread::sleep(NAP);
                     continue;
                 }
                 Next::Ended => return,
                 Next::Idle => None,
-                Next::At(due_ns) => {
-                    let now_ns = self.options.clock.now_ns();
-                    Some(Duration::from_nanos(due_ns.saturating_sub(now_ns)))
+                Next::At(due_ns) => in_time(&self.options.clock, due_ns),
+                Next::Held { until_ns, commands } => {
+                    wanted = commands;
+                    in_time(&self.options.clock, until_ns)
                 }
             };
-            self.shared.sleep(timeout);
+            self.shared.sleep(timeout, wanted);
         }
     }
 
@@ -132,6 +160,9 @@ impl Writer {
     }
 
     fn work(&mut self) -> Result<Next, Failed> {
+        if let Some(held) = self.held() {
+            return Ok(held);
+        }
         let is_closing = self.take();
         if !self.in_hand.is_empty() {
             self.write_batch()?;
@@ -149,7 +180,27 @@ impl Writer {
             self.close()?;
             return Ok(Next::Ended);
         }
+        if let Some(held) = self.held() {
+            return Ok(held);
+        }
         Ok(self.sync_due_ns().map_or(Next::Idle, Next::At))
+    }
+
+    /// What there is to wait for, if what is in the mail is held.
+    fn held(&mut self) -> Option<Next> {
+        let now_ns = self.options.clock.now_ns();
+        let mail = self.shared.mail();
+        if mail.is_closing || mail.is_more_there || !mail.snapshot.is_idle(self.written) {
+            self.gather.give_up();
+            return None;
+        }
+        match self.gather.hold(now_ns, mail.batch.commands) {
+            Hold::No => None,
+            Hold::Until { ns, commands } => {
+                self.shared.tallies.holds.store(self.gather.held(), Ordering::Relaxed);
+                Some(Next::Held { until_ns: ns, commands })
+            }
+        }
     }
 
     /// Takes what the worker has handed over; true when it is the last.
@@ -187,6 +238,7 @@ impl Writer {
     /// Writes the batch in hand: in one piece, or in one per segment that it reaches into.
     fn write_batch(&mut self) -> Result<(), Failed> {
         let mut batch = mem::take(&mut self.in_hand);
+        self.unsynced_commands += batch.commands;
         let done = self.write_items(&mut batch);
         batch.clear();
         self.in_hand = batch;
@@ -241,10 +293,13 @@ impl Writer {
     /// segment may have a torn end.
     fn next_segment(&mut self, first: u64, item_bytes: usize) -> Result<(), Failed> {
         self.segment.trim()?;
-        self.segment.sync()?;
+        self.sync_segment()?;
         self.set_durable();
-        let Options { shard, segment_bytes, .. } = self.options;
-        let next = Segment::create(&*self.files, shard, first, segment_bytes, item_bytes as u64)?;
+        let Options { shard, segment_bytes, policy, .. } = self.options;
+        let (item_bytes, is_synced_often) = (item_bytes as u64, policy == Policy::Always);
+        let files = &*self.files;
+        let next = Segment::create(files, shard, first, segment_bytes, item_bytes, is_synced_often);
+        let next = next?;
         let full = mem::replace(&mut self.segment, next);
         // One without a record had the same name, and is gone.
         if full.first < first {
@@ -257,11 +312,26 @@ impl Writer {
     /// Makes durable what is written.
     fn sync(&mut self) -> Result<(), Failed> {
         if self.written > self.durable {
-            self.segment.sync()?;
+            let commands = self.unsynced_commands;
+            let took_ns = self.sync_segment()?;
             self.shared.mail().unsynced_since_ns = None;
             self.set_durable();
+            if self.options.policy == Policy::Always {
+                let waiting = self.shared.mail().batch.commands;
+                let now_ns = self.options.clock.now_ns();
+                self.gather.synced(took_ns, now_ns, commands, waiting);
+            }
         }
         Ok(())
+    }
+
+    /// Syncs the segment; how long it took, in nanoseconds.
+    fn sync_segment(&mut self) -> Result<u64, Failed> {
+        let began_ns = self.options.clock.now_ns();
+        self.segment.sync()?;
+        let took_ns = self.options.clock.now_ns().saturating_sub(began_ns);
+        self.shared.tallies.sync_ns.fetch_add(took_ns, Ordering::Relaxed);
+        Ok(took_ns)
     }
 
     /// Says behind the last batch that it is durable, unless the next one is there to do so. Is not synced itself: a kill
@@ -275,8 +345,14 @@ impl Writer {
     }
 
     fn set_durable(&mut self) {
+        let records = self.written - self.durable;
         self.durable = self.written;
-        self.shared.tallies.syncs.fetch_add(1, Ordering::Relaxed);
+        let commands = mem::take(&mut self.unsynced_commands);
+        let tallies = &self.shared.tallies;
+        tallies.syncs.fetch_add(1, Ordering::Relaxed);
+        tallies.synced_records.fetch_add(records, Ordering::Relaxed);
+        tallies.synced_commands.fetch_add(commands, Ordering::Relaxed);
+        tallies.synced_commands_max.fetch_max(commands, Ordering::Relaxed);
         self.shared.set_durable(self.durable);
         self.shared.ring();
     }

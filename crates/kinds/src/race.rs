@@ -182,6 +182,9 @@ pub enum Metric {
     /// 99th percentile from the scheduled time of a request to its reply, ns.
     #[serde(rename = "p99 rtt")]
     RttP99,
+    /// 99.9th percentile of that, ns. For goals and claims.
+    #[serde(rename = "p99.9 rtt")]
+    RttP999,
     /// Median from the scheduled time of a frame to its arrival at the far end, ns.
     #[serde(rename = "p50 due to arrival")]
     ArrivalP50,
@@ -238,6 +241,7 @@ impl Metric {
             Metric::AppOnly => "p99 app only",
             Metric::RttP50 => "p50 rtt",
             Metric::RttP99 => "p99 rtt",
+            Metric::RttP999 => "p99.9 rtt",
             Metric::ArrivalP50 => "p50 due to arrival",
             Metric::ArrivalP99 => "p99 due to arrival",
             Metric::Loss => "loss",

@@ -312,7 +312,9 @@ fn lent<'a>(
     app: &AppFacts,
 ) -> Result<Vec<Lent<'a>>, String> {
     let answers = matches!(app.race.counted, Counted::Replies | Counted::Answered);
-    if !answers || !listens(setup, lane) {
+    // Where the lane runs a half in the kernel, a client's connections are those of the kernel's sockets behind it.
+    let is_behind = setup.client.is_some() && lane.carries.has(Carried::Kernel);
+    if !answers || !(listens(setup, lane) || is_behind) {
         return Ok(Vec::new());
     }
     let pairs = setup.interfaces.iter().zip(&setup.addresses);

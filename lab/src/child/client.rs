@@ -3,7 +3,7 @@
 
 use super::pipe;
 use super::priority::go_first;
-use crate::client::{Client, ClientPlan, Conversation, SameBytes, Values};
+use crate::client::{Client, ClientPlan, Conversation, Gets, SameBytes, Values};
 use crate::plan::{Order, Ready, Reply};
 use crate::timetable::{Times, Timetable};
 use laneway_core::CapsReport;
@@ -15,9 +15,10 @@ use laneway_kinds::Protocol;
 /// A sentence: a connection that cannot be opened.
 pub(super) fn serve(plan: &ClientPlan, times: &Times, cpu: usize) -> Result<(), String> {
     let timetable = Timetable::of(times).map_err(|error| error.to_string())?;
-    match plan.protocol {
-        Protocol::Echo => ask_as_told::<SameBytes>(plan, timetable, cpu),
-        Protocol::Resp => ask_as_told::<Values>(plan, timetable, cpu),
+    match (plan.protocol, plan.datagrams) {
+        (Protocol::Echo, _) => ask_as_told::<SameBytes>(plan, timetable, cpu),
+        (Protocol::Resp, None) => ask_as_told::<Values>(plan, timetable, cpu),
+        (Protocol::Resp, Some(_)) => ask_as_told::<Gets>(plan, timetable, cpu),
     }
 }
 
@@ -27,8 +28,7 @@ fn ask_as_told<C: Conversation>(
     cpu: usize,
 ) -> Result<(), String> {
     go_first(cpu)?;
-    let mut client = Client::<C>::open(plan, timetable)?;
-    let opening = client.prepare(|| false)?;
+    let (mut client, opening) = Client::<C>::opened(plan, timetable, || false)?;
     let mut caps = CapsReport::default();
     caps.fact("client", plan.sentence());
     if opening > 0 {

@@ -3,9 +3,10 @@
 use super::conversation::{Conversation, Terms};
 use super::said::Fate;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,9 +34,9 @@ pub(super) struct Connection<C> {
 
 /// What there is of it.
 pub(super) enum Link {
-    Open(TcpStream),
+    Open(OwnedFd),
     /// On its way: the kernel shakes hands.
-    Opening(TcpStream),
+    Opening(OwnedFd),
     /// Gone, or never there: what that makes of requests, and why.
     Closed(Fate, String),
 }
@@ -44,8 +45,8 @@ pub(super) enum Link {
 pub(super) enum Moved {
     /// So many bytes; none if there was nothing, or no room.
     Bytes(usize),
-    /// The other end has closed it, or it broke.
-    Ended(String),
+    /// The other end has closed it, or it broke: what that makes of requests, and why.
+    Ended(Fate, String),
 }
 
 impl<C: Conversation> Connection<C> {
@@ -83,19 +84,21 @@ impl<C: Conversation> Connection<C> {
     }
 
     /// Tries: the kernel is shaking hands.
-    pub(super) fn opening(&mut self, stream: TcpStream) {
-        self.link = Link::Opening(stream);
+    pub(super) fn opening(&mut self, socket: OwnedFd) {
+        self.link = Link::Opening(socket);
     }
 
     /// It is open, and nothing was said on it.
     pub(super) fn opened(&mut self, epoll: &OwnedFd, terms: &Rc<Terms>) -> io::Result<()> {
-        let Link::Opening(stream) = std::mem::replace(&mut self.link, gone()) else {
+        let Link::Opening(socket) = std::mem::replace(&mut self.link, gone()) else {
             unreachable!("a connection opens when it was tried")
         };
-        stream.set_nodelay(true)?;
+        if !C::IS_BY_DATAGRAMS {
+            sockopt::set_tcp_nodelay(&socket, true)?;
+        }
         let data = EventData::new_u64(self.number.into());
-        epoll::modify(epoll, &stream, data, READING)?;
-        self.link = Link::Open(stream);
+        epoll::modify(epoll, &socket, data, READING)?;
+        self.link = Link::Open(socket);
         self.turn += 1;
         self.talk = C::begin(terms, self.number, self.turn);
         Ok(())
@@ -104,11 +107,12 @@ impl<C: Conversation> Connection<C> {
     /// Gives it up: `fate` is that of what is still to be asked on it. The other end is told at once, by a reset. How
     /// many requests were in flight, which is the caller's to account for.
     pub(super) fn close(&mut self, fate: Fate, why: String) -> usize {
-        if let Link::Open(stream) | Link::Opening(stream) =
+        if let Link::Open(socket) | Link::Opening(socket) =
             std::mem::replace(&mut self.link, Link::Closed(fate, why))
+            && !C::IS_BY_DATAGRAMS
         {
             // Otherwise what was not read would keep its address in use for a minute.
-            let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         self.out.clear();
         (self.written, self.awaits_room) = (0, false);
@@ -149,25 +153,29 @@ impl<C: Conversation> Connection<C> {
 
     /// Reads what there is, at most `into`.
     pub(super) fn read(&mut self, into: &mut [u8]) -> Moved {
-        let Link::Open(stream) = &mut self.link else { return Moved::Bytes(0) };
-        match stream.read(into) {
-            Ok(0) => Moved::Ended("it was closed by the other end".to_owned()),
-            Ok(bytes) => Moved::Bytes(bytes),
-            Err(error) if is_for_now(&error) => Moved::Bytes(0),
-            Err(error) => Moved::Ended(error.to_string()),
+        let Link::Open(socket) = &self.link else { return Moved::Bytes(0) };
+        match recv(socket, into, RecvFlags::empty()) {
+            Ok((0, _)) if C::IS_BY_DATAGRAMS => {
+                Moved::Ended(Fate::Lost, "a datagram without a byte came".to_owned())
+            }
+            Ok((0, _)) => Moved::Ended(Fate::Lost, "it was closed by the other end".to_owned()),
+            Ok((bytes, _)) => Moved::Bytes(bytes),
+            Err(error) if is_for_now(error) => Moved::Bytes(0),
+            Err(error) => ended(error),
         }
     }
 
     /// Writes what was asked, as far as there is room; the rest when there is.
     pub(super) fn flush(&mut self, epoll: &OwnedFd) -> Moved {
-        let Link::Open(stream) = &mut self.link else { return Moved::Bytes(0) };
+        let Link::Open(socket) = &self.link else { return Moved::Bytes(0) };
         let mut bytes = 0;
         while self.written < self.out.len() {
-            match stream.write(&self.out[self.written..]) {
+            // Of datagrams `out` is one request, which goes whole.
+            match send(socket, &self.out[self.written..], SendFlags::NOSIGNAL) {
                 Ok(written) => (self.written, bytes) = (self.written + written, bytes + written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_for_now(&error) => break,
-                Err(error) => return Moved::Ended(error.to_string()),
+                Err(Errno::INTR) => {}
+                Err(error) if is_for_now(error) => break,
+                Err(error) => return ended(error),
             }
         }
         let awaits_room = self.written < self.out.len();
@@ -178,8 +186,8 @@ impl<C: Conversation> Connection<C> {
         if awaits_room != self.awaits_room {
             let flags = if awaits_room { READING | EventFlags::OUT } else { READING };
             let data = EventData::new_u64(self.number.into());
-            if let Err(error) = epoll::modify(epoll, &*stream, data, flags) {
-                return Moved::Ended(io::Error::from(error).to_string());
+            if let Err(error) = epoll::modify(epoll, socket, data, flags) {
+                return ended(error);
             }
             self.awaits_room = awaits_room;
         }
@@ -194,6 +202,12 @@ fn gone() -> Link {
     Link::Closed(Fate::Lost, "it broke as it was opened".to_owned())
 }
 
-fn is_for_now(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+fn is_for_now(error: Errno) -> bool {
+    matches!(error, Errno::AGAIN | Errno::INTR)
+}
+
+/// It broke. Nobody listens where a datagram went: an ICMP said so.
+fn ended(error: Errno) -> Moved {
+    let fate = if error == Errno::CONNREFUSED { Fate::Refused } else { Fate::Lost };
+    Moved::Ended(fate, io::Error::from(error).to_string())
 }

@@ -10,6 +10,9 @@ use std::rc::Rc;
 
 /// Both ends of a conversation over one connection, as its client sees them.
 pub(crate) trait Conversation: Sized {
+    /// Each request is a datagram, and so is each answer.
+    const IS_BY_DATAGRAMS: bool = false;
+
     /// Connection `number`, opened for the `turn`th time, about to ask its first request.
     fn begin(terms: &Rc<Terms>, number: u32, turn: u32) -> Self;
 
@@ -26,7 +29,8 @@ pub(crate) trait Conversation: Sized {
         Vec::new()
     }
 
-    /// Takes the next bytes of answers, cut wherever the network cut them: how many answers are whole by them.
+    /// Takes the next bytes of answers, cut wherever the network cut them, or one datagram: how many answers are whole by
+    /// them.
     ///
     /// # Errors
     /// What is wrong with the answer behind those that were whole; nothing that comes later means anything.

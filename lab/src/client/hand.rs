@@ -1,6 +1,6 @@
 //! A client by hand: one stretch of asking, outside of a race.
 
-use super::{Asked, Asking, Client, ClientPlan, Conversation, SameBytes, Values};
+use super::{Asked, Asking, Client, ClientPlan, Conversation, Gets, SameBytes, Values};
 use crate::result::{Connections, GeneratorReport, Ledger};
 use crate::round_trips::Rtt;
 use crate::segment::SegmentPlan;
@@ -80,9 +80,10 @@ pub fn ask(
 ) -> Result<Answered, String> {
     plan.check().map_err(|(what, value, hint)| format!("{what} is {value}; {hint}"))?;
     let asking = asking(pace, until)?;
-    match plan.protocol {
-        Protocol::Echo => ask_by::<SameBytes>(plan, asking, is_over),
-        Protocol::Resp => ask_by::<Values>(plan, asking, is_over),
+    match (plan.protocol, plan.datagrams) {
+        (Protocol::Echo, _) => ask_by::<SameBytes>(plan, asking, is_over),
+        (Protocol::Resp, None) => ask_by::<Values>(plan, asking, is_over),
+        (Protocol::Resp, Some(_)) => ask_by::<Gets>(plan, asking, is_over),
     }
 }
 
@@ -91,8 +92,7 @@ fn ask_by<C: Conversation>(
     asking: Asking,
     is_over: impl Fn() -> bool,
 ) -> Result<Answered, String> {
-    let mut client = Client::<C>::open(plan, Timetable::default())?;
-    let opening = client.prepare(&is_over)?;
+    let (mut client, opening) = Client::<C>::opened(plan, Timetable::default(), &is_over)?;
     let t0_ns = MonotonicClock.now_ns() + LEAD_NS;
     let asking = Asking { schedule: SegmentPlan { t0_ns, ..asking.schedule }, ..asking };
     Ok(Answered { opening, ..told(client.ask(asking, is_over)?, t0_ns) })

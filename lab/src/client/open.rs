@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long opening all may take at least.
@@ -75,12 +76,12 @@ impl<C: Conversation> Client<C> {
     /// Begins to open one; false if that ended at once.
     fn try_one(&mut self, at: usize) -> Result<bool, String> {
         let connection = &mut self.connections[at];
-        let to = self.plan.to;
-        let own = |error: Errno| {
-            format!("cannot open a connection to TCP {to}: {}", io::Error::from(error))
-        };
-        let stream = unconnected(to).map_err(own)?;
-        match rustix::net::connect(&stream, &to) {
+        let to = self.plan.asked();
+        let at = self.plan.asked_at();
+        let own =
+            |error: Errno| format!("cannot open a connection to {at}: {}", io::Error::from(error));
+        let socket = unconnected(to, C::IS_BY_DATAGRAMS).map_err(own)?;
+        match rustix::net::connect(&socket, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => {
                 let _ = connection.close(fate_of(error), io::Error::from(error).to_string());
@@ -89,8 +90,8 @@ impl<C: Conversation> Client<C> {
         }
         // Whether it came about, it says by being writable.
         let data = EventData::new_u64(connection.number.into());
-        epoll::add(&self.epoll, &stream, data, EventFlags::OUT).map_err(own)?;
-        connection.opening(stream);
+        epoll::add(&self.epoll, &socket, data, EventFlags::OUT).map_err(own)?;
+        connection.opening(socket);
         Ok(true)
     }
 
@@ -101,9 +102,9 @@ impl<C: Conversation> Client<C> {
             let Some(connection) = self.connections.get_mut(event.data.u64() as usize) else {
                 continue;
             };
-            let Link::Opening(stream) = connection.link() else { continue };
+            let Link::Opening(socket) = connection.link() else { continue };
             settled += 1;
-            let ended = rustix::net::sockopt::socket_error(stream);
+            let ended = rustix::net::sockopt::socket_error(socket);
             let opened = match ended.and_then(|error| error) {
                 Ok(()) => connection.opened(&self.epoll, &self.terms),
                 Err(error) => {
@@ -130,10 +131,13 @@ impl<C: Conversation> Client<C> {
 }
 
 /// A socket that waits for nothing.
-fn unconnected(to: SocketAddr) -> Result<TcpStream, Errno> {
+fn unconnected(to: SocketAddr, is_of_datagrams: bool) -> Result<OwnedFd, Errno> {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?.into())
+    match is_of_datagrams {
+        true => socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP)),
+        false => socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)),
+    }
 }
 
 fn fate_of(error: Errno) -> Fate {

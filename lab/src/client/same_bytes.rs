@@ -89,6 +89,7 @@ mod tests {
             in_flight: 1,
             request_bytes,
             store: None,
+            datagrams: None,
             timeout_ms: 1,
             seed,
         })

@@ -182,7 +182,7 @@ impl<C: Conversation> Client<C> {
     fn flush(&mut self, course: &mut Course, at: usize) {
         match self.connections[at].flush(&self.epoll) {
             Moved::Bytes(bytes) => course.tally.moved([bytes as u64, 0]),
-            Moved::Ended(why) => self.lose(course, at, Fate::Lost, why),
+            Moved::Ended(fate, why) => self.lose(course, at, fate, why),
         }
     }
 
@@ -202,7 +202,7 @@ impl<C: Conversation> Client<C> {
         let read = match self.connections[at].read(&mut self.bytes) {
             Moved::Bytes(0) => return,
             Moved::Bytes(read) => read,
-            Moved::Ended(why) => return self.lose(course, at, Fate::Lost, why),
+            Moved::Ended(fate, why) => return self.lose(course, at, fate, why),
         };
         let now_ns = MonotonicClock.now_ns();
         let all = self.connections.len() as u32;

@@ -1,5 +1,6 @@
 //! The client against servers of this process that do right or wrong, over loopback.
 
+mod datagrams;
 mod store;
 
 use super::*;
@@ -51,6 +52,7 @@ fn plan(to: SocketAddr, connections: u32, in_flight: u32) -> ClientPlan {
         in_flight,
         request_bytes: [40, 60],
         store: None,
+        datagrams: None,
         timeout_ms: 300,
         seed: 7,
     }

@@ -28,13 +28,14 @@ pub(crate) struct Values {
 
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
-enum Question {
+pub(super) enum Question {
     Set(u32),
     Get(u32),
 }
 
 impl Question {
-    fn text(self) -> String {
+    /// For a reader.
+    pub(super) fn text(self) -> String {
         match self {
             Question::Set(key) => format!("SET {}", key_name(key)),
             Question::Get(key) => format!("GET {}", key_name(key)),
@@ -96,7 +97,7 @@ impl Conversation for Values {
             let value_bytes_max = self.terms.request_bytes()[1] as usize;
             match Resp::first(&all[at..], value_bytes_max) {
                 Ok(None) => break Ok(()),
-                Ok(Some((reply, bytes))) => match self.right(question, reply) {
+                Ok(Some((reply, bytes))) => match right(&self.terms, question, reply) {
                     Ok(kind) => {
                         self.terms.shelf().answered(kind);
                         self.open.pop_front();
@@ -116,52 +117,48 @@ impl Conversation for Values {
     }
 }
 
-impl Values {
-    /// What kind of answer `reply` is.
-    ///
-    /// # Errors
-    /// What came, if it is none to this question.
-    fn right(&self, question: Question, reply: Reply<'_>) -> Result<Kind, String> {
-        match (question, reply) {
-            (Question::Set(_), Reply::Status(b"OK")) => Ok(Kind::Set),
-            (Question::Get(_), Reply::Nothing) => Ok(Kind::Nothing),
-            (Question::Get(key), Reply::Value(value)) => {
-                self.check(key, value).map(|()| Kind::Found)
-            }
-            (_, Reply::Status(text)) => Err(format!("the status {}", told(text))),
-            (_, Reply::Error(text)) => Err(format!("the error {}", told(text))),
-            (_, Reply::Value(value)) => Err(format!("a value of {} bytes", value.len())),
-            (_, Reply::Nothing) => Err("nothing".to_owned()),
-        }
+/// What kind of answer `reply` is.
+///
+/// # Errors
+/// What came, if it is none to this question.
+pub(super) fn right(terms: &Terms, question: Question, reply: Reply<'_>) -> Result<Kind, String> {
+    match (question, reply) {
+        (Question::Set(_), Reply::Status(b"OK")) => Ok(Kind::Set),
+        (Question::Get(_), Reply::Nothing) => Ok(Kind::Nothing),
+        (Question::Get(key), Reply::Value(value)) => check(terms, key, value).map(|()| Kind::Found),
+        (_, Reply::Status(text)) => Err(format!("the status {}", told(text))),
+        (_, Reply::Error(text)) => Err(format!("the error {}", told(text))),
+        (_, Reply::Value(value)) => Err(format!("a value of {} bytes", value.len())),
+        (_, Reply::Nothing) => Err("nothing".to_owned()),
     }
+}
 
-    /// Whether `value` was set for `key`.
-    fn check(&self, key: u32, value: &[u8]) -> Result<(), String> {
-        let never = || format!("{} bytes that were never set for it", value.len());
-        let (stamp, body) = value.split_first_chunk::<STAMP_BYTES>().ok_or_else(never)?;
-        let [number, mix] = [&stamp[..8], &stamp[8..]]
-            .map(|half| u64::from_le_bytes(half.try_into().expect("a half has 8 bytes")));
-        let content = Content::of(&self.terms, key, number);
-        if !self.terms.shelf().was_set(number) || content.mix != mix {
-            return Err(never());
-        }
-        if content.bytes != value.len() {
-            return Err(format!("{} bytes of a value of {}", value.len(), content.bytes));
-        }
-        let wanted = content.body(&self.terms);
-        if body == wanted {
-            return Ok(());
-        }
-        let at = body.iter().zip(wanted).position(|(came, wanted)| came != wanted);
-        let at = at.expect("two slices of one length differ somewhere");
-        Err(format!(
-            "a value of {} bytes whose byte {} is {:#04x}, not {:#04x}",
-            value.len(),
-            STAMP_BYTES + at,
-            body[at],
-            wanted[at]
-        ))
+/// Whether `value` was set for `key`.
+fn check(terms: &Terms, key: u32, value: &[u8]) -> Result<(), String> {
+    let never = || format!("{} bytes that were never set for it", value.len());
+    let (stamp, body) = value.split_first_chunk::<STAMP_BYTES>().ok_or_else(never)?;
+    let [number, mix] = [&stamp[..8], &stamp[8..]]
+        .map(|half| u64::from_le_bytes(half.try_into().expect("a half has 8 bytes")));
+    let content = Content::of(terms, key, number);
+    if !terms.shelf().was_set(number) || content.mix != mix {
+        return Err(never());
     }
+    if content.bytes != value.len() {
+        return Err(format!("{} bytes of a value of {}", value.len(), content.bytes));
+    }
+    let wanted = content.body(terms);
+    if body == wanted {
+        return Ok(());
+    }
+    let at = body.iter().zip(wanted).position(|(came, wanted)| came != wanted);
+    let at = at.expect("two slices of one length differ somewhere");
+    Err(format!(
+        "a value of {} bytes whose byte {} is {:#04x}, not {:#04x}",
+        value.len(),
+        STAMP_BYTES + at,
+        body[at],
+        wanted[at]
+    ))
 }
 
 /// What a value is, by its key and its number.
@@ -211,6 +208,7 @@ mod tests {
             in_flight: 16,
             request_bytes,
             store: Some(Store { keys, get_share, zipf: None }),
+            datagrams: None,
             timeout_ms: 1,
             seed: 42,
         }))
@@ -306,7 +304,7 @@ mod tests {
             (1, value_of(1, 0), true),
             (1, Vec::new(), false),
         ] {
-            assert_eq!(talk.check(key, &value).is_ok(), is_right, "{key} {value:?}");
+            assert_eq!(check(&terms, key, &value).is_ok(), is_right, "{key} {value:?}");
         }
     }
 

@@ -38,8 +38,9 @@ pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
 
 /// Whether a segment is too short for the metric: it is one of all segments of a generation.
 fn is_of_trial(metric: Metric) -> bool {
-    use Metric::{AppOnly, ArrivalP99, RttP99, WireToApp};
-    matches!(metric, WireToApp | AppOnly | RttP99 | ArrivalP99) || metric.has_no_load()
+    use Metric::{AppOnly, ArrivalP99, RttP99, RttP999, WireToApp};
+    let is_far_out = matches!(metric, WireToApp | AppOnly | RttP99 | RttP999 | ArrivalP99);
+    is_far_out || metric.has_no_load()
 }
 
 /// A metric's value in one trial, of the segments that can be used; `None` where they have too few samples.
@@ -50,6 +51,7 @@ fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
         Metric::WireToApp => p99(trial.wire_to_app.get(load)?),
         Metric::AppOnly => p99(trial.app_only.get(load)?),
         Metric::RttP99 => p99(trial.round_trips.get(load)?.latency()),
+        Metric::RttP999 => Some(trial.round_trips.get(load)?.latency().summary().p999_ns? as f64),
         Metric::ArrivalP99 => p99(trial.due_to_arrival.get(load)?.latency()),
         Metric::PingAvg => pings()?.avg_ns,
         Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
@@ -95,7 +97,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
 fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
     let mut at_load = segments.iter().filter(|s| s.load == load);
     match metric {
-        Metric::RttP50 | Metric::RttP99 => at_load.any(|s| s.rtt.is_some()),
+        Metric::RttP50 | Metric::RttP99 | Metric::RttP999 => at_load.any(|s| s.rtt.is_some()),
         Metric::ArrivalP50 | Metric::ArrivalP99 => at_load.any(|s| s.due_to_arrival.is_some()),
         _ => true,
     }

@@ -88,6 +88,7 @@ pub(crate) struct Entrant {
     pub(super) is_traced: bool,
     pub(super) is_alone: bool,
     pub(super) is_unlimited: bool,
+    pub(super) is_by_datagrams: bool,
     pub(super) is_noise_floor: bool,
 }
 
@@ -109,6 +110,7 @@ pub(super) fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
             is_traced: arm.trace,
             is_alone: arm.alone,
             is_unlimited: arm.unlimited,
+            is_by_datagrams: arm.datagrams,
             is_noise_floor: false,
         })
         .collect();
@@ -125,6 +127,7 @@ pub(super) fn entrants(scenario: &Scenario, length: Length) -> Vec<Entrant> {
         is_traced: base.is_traced,
         is_alone: false,
         is_unlimited: base.is_unlimited,
+        is_by_datagrams: base.is_by_datagrams,
         is_noise_floor: true,
     };
     entrants.insert(1, twin);

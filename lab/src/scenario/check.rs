@@ -2,7 +2,7 @@
 //! its traffic allow, and a refusal names the value and what it may be.
 
 use super::{
-    ALONE, ARMS_MAX, ArmPlan, CAPACITY_STEPS_MAX, CAPACITY_TRIALS_MAX, CLOSED_REQUESTS_MAX,
+    ALONE, ARMS_MAX, ArmPlan, BY_UDP, CAPACITY_STEPS_MAX, CAPACITY_TRIALS_MAX, CLOSED_REQUESTS_MAX,
     CapacityPlan, Extent, GENERATIONS_MAX, LOAD_PPS_MAX, LOADS_MAX, PING_INTERVAL_US_MAX,
     PING_LOAD_PPS_MAX, ROUNDS_MAX, SEGMENT_MS_MAX, SEGMENT_MS_MIN, Scenario, TIME_S_MAX, TRACED,
     UNLIMITED, value,
@@ -57,6 +57,10 @@ impl Scenario {
             }
             if arm.unlimited && !arm.name.contains(UNLIMITED) {
                 let hint = format!("an arm without the limit of the others says `{UNLIMITED}`");
+                return Err(value("the name of an arm", &arm.name, hint));
+            }
+            if arm.datagrams && !arm.name.contains(BY_UDP) {
+                let hint = format!("an arm that is asked by datagrams says `{BY_UDP}`");
                 return Err(value("the name of an arm", &arm.name, hint));
             }
             check_kind(arm)?;
@@ -246,6 +250,7 @@ impl Scenario {
         tables: &dyn Tables,
     ) -> Result<(), ScenarioError> {
         let is_asked = app.race.counted == Counted::Answered;
+        self.check_datagrams()?;
         if self.tso && !is_asked {
             let hint = "what is sent is made frame by frame: give `[client]`, or leave it out";
             return Err(value("tso", true, hint));
@@ -277,6 +282,26 @@ impl Scenario {
                 let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
                 return Err(value("saturate or topspeed with `[client]`", true, hint));
             }
+        }
+        Ok(())
+    }
+
+    /// Who is asked by datagrams is a store of ours, and what is asked is what datagrams can say.
+    fn check_datagrams(&self) -> Result<(), ScenarioError> {
+        for arm in self.arms.iter().filter(|arm| arm.datagrams) {
+            let name = || format!("`datagrams` of arm `{}`", arm.name);
+            if arm.program().is_some() {
+                let hint = "no peer is asked by datagrams: leave it out";
+                return Err(value(name(), true, hint));
+            }
+            let Some(asks) = self.client.filter(|asks| asks.store.is_some()) else {
+                let hint = "values of a store are got by them: give `[client]` with a `store`";
+                return Err(value(name(), true, hint));
+            };
+            let plan = asks.plan(asks.protocol(), self.seed).by_datagrams();
+            plan.check().map_err(|(what, is, hint)| {
+                value(format!("{what} of the client of arm `{}`", arm.name), is, hint)
+            })?;
         }
         Ok(())
     }

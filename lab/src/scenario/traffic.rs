@@ -179,6 +179,7 @@ impl Asks {
             in_flight: self.in_flight,
             request_bytes: self.request_bytes,
             store: self.store,
+            datagrams: None,
             timeout_ms: self.timeout_ms,
             seed,
         }

@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
             "generate",
             wire.namespace(),
             &GeneratorSetup {
-                traffic: plan.sending.traffic.clone(),
+                traffic: plan.traffic(),
                 times: plan.sending.times.clone(),
                 way: way.clone(),
                 // A lane of datagrams is reached through the stack, and so is whoever answers pings;
@@ -536,7 +536,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, R
             mode: plan.tables.testpmd_mode(plan.app.name, plan.arguments).map(str::to_owned),
             lane: plan.lane.to_owned(),
             payload_bytes: plan.sending.traffic.payload_bytes(),
-            client: plan.sending.traffic.client().cloned(),
+            client: plan.traffic().client().cloned(),
             fanout: plan.sending.traffic.fanout().copied(),
             interfaces: wire::interfaces(
                 &wiring(plan.tables, plan.peer, plan.lane),

@@ -70,6 +70,23 @@ impl LogBytes {
     }
 }
 
+/// What a log has made durable so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syncs {
+    /// Syncs of the disk.
+    pub count: u64,
+    /// How long they took, microseconds.
+    pub took_us: u64,
+    /// The records in them.
+    pub records: u64,
+    /// The commands in those.
+    pub commands: u64,
+    /// The most commands in one.
+    pub commands_max: u64,
+    /// Syncs that were begun a little later, for the sake of more commands.
+    pub held: u64,
+}
+
 /// What makes records durable. None of it waits.
 pub trait Log: fmt::Debug {
     /// Queues a record behind those before it: its number, one more than the last.
@@ -77,6 +94,14 @@ pub trait Log: fmt::Debug {
     /// # Errors
     /// It is not taken, now or ever.
     fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken>;
+
+    /// So many commands are in the record that is appended next.
+    fn awaited(&mut self, _commands: u32) {}
+
+    /// What was made durable so far, if the log counts it.
+    fn syncs(&self) -> Syncs {
+        Syncs::default()
+    }
 
     /// The longest record that it takes, in bytes.
     fn record_bytes_max(&self) -> usize;
@@ -125,6 +150,8 @@ pub(crate) struct Journal {
     log: Option<Box<dyn Log>>,
     /// The record of this turn, so far.
     record: Vec<u8>,
+    /// Commands in it.
+    commands: u32,
     /// The database that its last command is of.
     selected: Option<usize>,
     /// The number that it will have.
@@ -177,6 +204,15 @@ impl Journal {
 
     pub(crate) fn durable(&self) -> u64 {
         self.log.as_ref().map_or(u64::MAX, |log| log.durable())
+    }
+
+    pub(crate) fn syncs(&self) -> Syncs {
+        self.log.as_ref().map_or_else(Syncs::default, |log| log.syncs())
+    }
+
+    /// Records that are not durable.
+    pub(crate) fn pending(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.last().saturating_sub(log.durable()))
     }
 
     pub(crate) fn bytes(&self) -> LogBytes {
@@ -233,6 +269,7 @@ impl Journal {
             command(&[b"SELECT", database.to_string().as_bytes()], &mut self.record);
         }
         command(args, &mut self.record);
+        self.commands += 1;
     }
 
     /// The newest value of `key` belongs to the record of this turn.
@@ -280,6 +317,7 @@ impl Journal {
         }
         self.emptied.retain(|_, record| *record > durable);
         let Some(log) = self.log.as_mut().filter(|_| !self.record.is_empty()) else { return };
+        log.awaited(self.commands);
         let number = log.append(&self.record);
         self.is_full = number == Err(NotTaken::Full);
         if self.is_full {
@@ -288,6 +326,7 @@ impl Journal {
         // Behind the end no number is ever durable, and whoever waits for one is told so.
         debug_assert!(number.is_err() || number == Ok(self.next), "numbered one by one");
         self.next += 1;
+        self.commands = 0;
         self.selected = None;
         self.record.clear();
         if self.record.capacity() > RECORD_KEPT_BYTES_MAX {

@@ -33,7 +33,7 @@ pub(crate) use tests::answer;
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
-pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot};
+pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot, Syncs};
 pub use shards::{Exchange, Seat};
 
 use crate::command::Run;

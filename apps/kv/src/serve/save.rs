@@ -446,6 +446,14 @@ pub(crate) fn about_persistence(server: &Server, text: &mut String) {
         line!(text, "aof_current_size", bytes.total());
         line!(text, "aof_base_size", saving.base_bytes);
         line!(text, "aof_snapshot_size", bytes.snapshot);
+        let syncs = server.journal.syncs();
+        line!(text, "aof_pending_records", server.journal.pending());
+        line!(text, "aof_syncs", syncs.count);
+        line!(text, "aof_syncs_usec", syncs.took_us);
+        line!(text, "aof_synced_records", syncs.records);
+        line!(text, "aof_synced_commands", syncs.commands);
+        line!(text, "aof_synced_commands_max", syncs.commands_max);
+        line!(text, "aof_syncs_held", syncs.held);
         line!(text, "appendfsync", server.journal.fsync().name());
         line!(text, "aof_recovered", server.config.recovered);
         for (name, ended) in [("bgsave", &saving.save), ("bgrewrite", &saving.rewrite)] {

@@ -6,9 +6,14 @@ use laneway_kinds::Protocol;
 use laneway_lab::client::{ClientPlan, Pace, Store, Until};
 use laneway_terminal::{Exit, Failure};
 
+/// How many of the requests over connections get a value.
+const GET_SHARE: f64 = 0.5;
+
 pub(super) fn run(arguments: &KvArguments, json: bool) -> Result<Exit, Failure> {
-    let store =
-        Store { keys: arguments.keys, get_share: arguments.get_share, zipf: arguments.zipf };
+    // A datagram gets; it sets nothing.
+    let usual_share = if arguments.udp.is_some() { 1.0 } else { GET_SHARE };
+    let get_share = arguments.get_share.unwrap_or(usual_share);
+    let store = Store { keys: arguments.keys, get_share, zipf: arguments.zipf };
     let plan = ClientPlan {
         to: arguments.to,
         protocol: Protocol::Resp,
@@ -16,6 +21,7 @@ pub(super) fn run(arguments: &KvArguments, json: bool) -> Result<Exit, Failure> 
         in_flight: arguments.pipeline,
         request_bytes: arguments.value_bytes.0,
         store: Some(store),
+        datagrams: arguments.udp.map(|at| at.unwrap_or(arguments.to)),
         timeout_ms: arguments.timeout_ms,
         seed: arguments.seed,
     };

@@ -17,6 +17,7 @@ pub(super) fn run(arguments: &TcpArguments, json: bool) -> Result<Exit, Failure>
         in_flight: arguments.in_flight,
         request_bytes: arguments.bytes.0,
         store: None,
+        datagrams: None,
         timeout_ms: arguments.timeout_ms,
         seed: arguments.seed,
     };
@@ -76,11 +77,13 @@ impl ByHand {
 fn print_report(plan: &ClientPlan, answered: &Answered, pace: Pace) {
     let ledger = &answered.ledger;
     terminal::note(&format!(
-        "{} requests to TCP {} were answered in {:.3} s, over {}",
+        "{} requests to {} were answered in {:.3} s, over {}",
         grouped(ledger.delivered),
-        plan.to,
+        plan.asked_at(),
         answered.seconds,
         match plan.connections {
+            1 if plan.datagrams.is_some() => "one socket".to_owned(),
+            n if plan.datagrams.is_some() => format!("{} sockets", grouped(n.into())),
             1 => "one connection".to_owned(),
             n => format!("{} connections", grouped(n.into())),
         }

@@ -4,5 +4,6 @@ mod effort;
 mod every_byte;
 mod refusals;
 mod room;
+mod rounds;
 mod simulation;
 mod store;

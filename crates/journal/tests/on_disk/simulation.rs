@@ -203,6 +203,7 @@ impl World {
                 Err(error) => assert!(life.journal.failed().is_some(), "{error}"),
             }
         }
+        life.journal.awaited(self.random.below(4) as u32);
         life.journal.commit();
         assert!(life.journal.waiting_bytes() <= life.journal.options().waiting_bytes_max);
     }
@@ -211,7 +212,7 @@ impl World {
     fn pass(&mut self, life: &mut Life, ns: u64) {
         let end_ns = self.disk.now_ns() + ns;
         life.next = life.writer.turn();
-        while let Next::At(due_ns) = life.next
+        while let Next::At(due_ns) | Next::Held { until_ns: due_ns, .. } = life.next
             && due_ns <= end_ns
         {
             self.disk.pass_ns(due_ns.saturating_sub(self.disk.now_ns()));

@@ -65,6 +65,7 @@ fn setup(app: &str, command: &str) -> ArmSetup {
             in_flight: 1,
             request_bytes: [512, 1_024],
             store: None,
+            datagrams: None,
             timeout_ms: 1_000,
             seed: 1,
         }),

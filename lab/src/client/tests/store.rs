@@ -5,7 +5,7 @@ use crate::client::honest::{Honest, bulk};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
-const KEYS: u32 = 20;
+pub(super) const KEYS: u32 = 20;
 
 /// Serves a store whose answers `change` makes of the right ones: of the `n`th on its connection, from 0. What it makes
 /// empty ends the connection.
@@ -32,7 +32,12 @@ fn store(change: impl Fn(usize, Vec<u8>) -> Vec<u8> + Send + Sync + Clone + 'sta
     })
 }
 
-fn of_store(to: SocketAddr, connections: u32, in_flight: u32, get_share: f64) -> ClientPlan {
+pub(super) fn of_store(
+    to: SocketAddr,
+    connections: u32,
+    in_flight: u32,
+    get_share: f64,
+) -> ClientPlan {
     let store = Some(Store { keys: KEYS, get_share, zipf: Some(0.9) });
     ClientPlan {
         protocol: Protocol::Resp,
@@ -48,7 +53,7 @@ fn opened(plan: &ClientPlan) -> Client<Values> {
 }
 
 /// A closed loop of so many requests, which may take long.
-fn requests(n: u32) -> Asking {
+pub(super) fn requests(n: u32) -> Asking {
     Asking { requests: NonZeroU32::new(n), ..closed_loop(60_000) }
 }
 

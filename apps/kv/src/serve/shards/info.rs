@@ -22,6 +22,7 @@ const RULES: &[(&str, Rule)] = &[
     ("aof_last_rewrite_time_sec", Rule::Most),
     ("aof_rewrite_in_progress", Rule::Most),
     ("aof_rewrite_scheduled", Rule::Most),
+    ("aof_synced_commands_max", Rule::Most),
     ("arch_bits", Rule::First),
     ("client_recent_max_output_buffer", Rule::Most),
     ("cluster_enabled", Rule::First),

@@ -698,3 +698,23 @@ fn no_snapshot_begins_while_what_was_done_is_in_no_record() {
     assert_eq!(memory.borrow().snapshot, Some(Snapshot::InPlace));
     assert_eq!(memory.borrow().records.len(), 1);
 }
+
+#[test]
+fn info_says_what_syncs_have_made_durable() {
+    let disk = Disk::new(1);
+    let mut server = OnADisk::start(&disk, Policy::Always, START_US).expect("an empty disk");
+    for line in ["SET a 1", "GET a", "MSET a 2 b 2", "RPUSH l x y z"] {
+        server.ask(line);
+    }
+    let said = server.ask("INFO persistence");
+    for line in [
+        "aof_pending_records:0",
+        "aof_syncs:3",
+        "aof_synced_records:3",
+        "aof_synced_commands:3",
+        "aof_synced_commands_max:1",
+        "aof_syncs_held:0",
+    ] {
+        assert!(said.contains(&format!("{line}\r\n")), "{line}: {said}");
+    }
+}
