@@ -62,22 +62,33 @@ fn now_ms() -> u64 {
 
 #[test]
 fn the_store_answers_as_redis_does() {
-    compare("judge-2", Protocol::Resp2);
+    compare("judge-2", Protocol::Resp2, None);
 }
 
 #[test]
 fn the_store_answers_as_redis_does_in_version_3() {
-    compare("judge-3", Protocol::Resp3);
+    compare("judge-3", Protocol::Resp3, None);
 }
 
-fn compare(test: &str, protocol: Protocol) {
+/// With so little memory that most values are in the LSM tree when they are asked for.
+#[test]
+fn a_store_whose_values_are_on_disk_answers_as_redis_does() {
+    let memory_bytes_max = Draw(std::process::id().into()).below(3_000);
+    compare("judge-lsm", Protocol::Resp2, Some(memory_bytes_max));
+}
+
+fn compare(test: &str, protocol: Protocol, memory_bytes_max: Option<usize>) {
     let mut redis = match Redis::start(test) {
         Ok(redis) => redis,
         Err(why) => return laneway_testkit::skip(why),
     };
     let seed = Draw::seed();
     let mut draw = Draw(seed);
-    let mut local = Local::new(Store::with_seed(draw.next()), now_ms());
+    let store = Store::with_seed(draw.next());
+    let mut local = match memory_bytes_max {
+        None => Local::new(store, now_ms()),
+        Some(bytes) => Local::spilling(store, now_ms(), "judge-values", bytes),
+    };
     if protocol == Protocol::Resp3 {
         redis.ask(&[b"HELLO".to_vec(), b"3".to_vec()]);
         local.reply.set_protocol(protocol);
@@ -119,6 +130,10 @@ fn compare(test: &str, protocol: Protocol) {
         }
     }
     assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
+    if let (Some(counts), Some(bytes)) = (local.store.spill_counts(), memory_bytes_max) {
+        eprintln!("maxmemory {bytes}: {counts:?}");
+        assert!(counts.written > 0 && counts.fetched > 0, "hardly anything was on the disk");
+    }
 }
 
 /// What may differ.
