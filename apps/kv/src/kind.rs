@@ -35,6 +35,8 @@ pub struct KvRun {
     pub udp: Option<Udp>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+    /// Values that memory has no room for go to a value store beside the log.
+    pub spills: bool,
     /// The queues between the workers, if there are several.
     pub exchange: Option<Exchange>,
     /// TLS of the last ports, if some speak it.
@@ -127,8 +129,8 @@ impl AppKind for KvKind {
                 why,
             };
             let (own, shard) = shard_folder(folder, place.worker, place.workers).map_err(input)?;
-            recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()))
-                .map_err(|error| input(error.to_string()))?;
+            recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()), run.spills)
+                .map_err(input)?;
         }
         let counts = Rc::new(Counts::default());
         if run.tls.is_some() {
@@ -183,6 +185,7 @@ mod tests {
             password: None,
             udp: None,
             log: Some((folder.clone(), Policy::Always)),
+            spills: false,
             exchange: None,
             tls: None,
         };
@@ -215,6 +218,7 @@ mod tests {
             password: None,
             udp: None,
             log: Some((folder.clone(), Policy::Always)),
+            spills: false,
             exchange: (workers > 1).then(|| Exchange::new(workers)),
             tls: None,
         };
