@@ -30,7 +30,7 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::answer;
+pub(crate) use tests::{answer, answers};
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
