@@ -188,7 +188,8 @@ impl ValueStore for LsmValues {
 
     fn forget(&mut self, number: u64) {
         let mut mail = self.shared.mail();
-        if number > mail.begun {
+        // What the engine does not have, or will not be told any more.
+        if number > mail.begun || mail.failed.is_some() {
             if let Some(value) = mail.waiting.remove(&number) {
                 mail.waiting_bytes -= value.len();
             }

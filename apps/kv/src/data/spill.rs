@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Keys, deadlines and uses stay in memory, so whatever asks for no value (SCAN, DBSIZE, TTL, expiry, eviction) is as it is
-//! without a value store, and so is a reading command whose key does not exist. What memory is bounded by is `maxmemory`, of
-//! which the keys are a part: where keys alone are more, the policy of eviction decides, as in Redis.
+//! without a value store, and so is what asks for a key that does not exist. `maxmemory` is for keys and values in memory
+//! together: where keys alone take more, the policy of eviction decides, as in Redis.
 //!
 //! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is logged, nor
 //! seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and a value that it

@@ -611,9 +611,10 @@ impl StreamApp for Kv {
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         self.begin();
         let were_writes_held = self.server.holds_writes();
+        // What is done now belongs to this turn's record, and what was answered to a snapshot's next step.
+        self.server.go_on_fetching();
         self.server.journal.commit();
         self.server.go_on_saving();
-        self.server.go_on_fetching();
         if were_writes_held && !self.server.holds_writes() {
             self.server.try_postponed();
         }

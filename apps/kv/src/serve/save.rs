@@ -217,6 +217,7 @@ impl Server {
         let now_us = self.time.now_us;
         let Saving { bounds, running, pending, given, piece, .. } = &mut self.saving;
         let Some(running) = running.as_mut().filter(|running| !running.is_given) else { return };
+        running.waits_for_values = self.store.snapshot_waits();
         // The clock of the calendar may be set back.
         if !running.waits_for_room && now_us.abs_diff(running.stepped_us) < PAUSE_US {
             return;
