@@ -365,7 +365,7 @@ fn two_workers_answer_as_redis_does_with_values_on_disk() {
 }
 
 /// Each worker's memory is drawn, up to a third more than this: room for all keys of the commands, and for few of their values.
-const MEMORY_BYTES: usize = 4_000;
+const MEMORY_BYTES: usize = 9_000;
 
 /// What two workers refuse by rule: it is counted, and the judge is not asked.
 fn is_refused_by_rule(reply: &[u8]) -> bool {
@@ -412,7 +412,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
         if memory_bytes_max.is_some() && has_value {
             // Values that are longer than what stands for them.
             let first = if args[0] == b"hset" { 3 } else { 2 };
-            args.iter_mut().skip(first).for_each(|arg| *arg = arg.repeat(30 + draw.below(200)));
+            args.iter_mut().skip(first).for_each(|arg| *arg = arg.repeat(200 + draw.below(1_000)));
         }
         if client == CLIENTS - 1
             && matches!(args[0].as_slice(), b"blpop" | b"brpop" | b"blmove" | b"bzpopmin")
