@@ -51,6 +51,9 @@ pub struct LsmValues {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What a thread of it does.
+type Body = fn(&Shared, &Engine);
+
 struct Shared {
     mail: Mutex<Mail>,
     /// Wakes the writer, the reader, and the worker that waits.
@@ -147,9 +150,8 @@ impl LsmValues {
         });
         let mut values = LsmValues { shared, threads: Vec::new() };
         let engine = Arc::new(engine);
-        let bodies: [(&str, fn(&Shared, &Engine)); 2] =
-            [("values-write", Shared::write), ("values-read", Shared::read)];
-        for (name, body) in bodies {
+        for (name, body) in [("values-write", Shared::write as Body), ("values-read", Shared::read)]
+        {
             let (shared, engine) = (Arc::clone(&values.shared), Arc::clone(&engine));
             let thread = Builder::new().name(name.to_owned());
             let thread = thread.spawn(move || body(&shared, &engine));

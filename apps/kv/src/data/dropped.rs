@@ -77,10 +77,10 @@ impl Dropped {
     }
 
     fn push(&mut self, waiting: Waiting) {
-        if self.waiting.len() == WAITING_MAX {
-            if let Some(Waiting::Entries(mut entries)) = self.waiting.pop_front() {
-                while entries.free_piece(&mut self.released) {}
-            }
+        if self.waiting.len() == WAITING_MAX
+            && let Some(Waiting::Entries(mut entries)) = self.waiting.pop_front()
+        {
+            while entries.free_piece(&mut self.released) {}
         }
         self.waiting.push_back(waiting);
     }
