@@ -158,19 +158,19 @@ impl Store {
         if !spill.values.has_room() {
             return Spilling::Behind;
         }
-        // A database is drawn by its share of the values in memory.
+        // A database is drawn by its share of the values in memory; the next ones are looked at if none of them is to be spilled.
         let all: usize = self.databases.iter().map(|database| database.entries.in_memory()).sum();
         let mut drawn = self.chance.below(all);
-        let number = self.databases.iter().position(|database| {
+        let first = self.databases.iter().position(|database| {
             let here = drawn < database.entries.in_memory();
             drawn = drawn.saturating_sub(database.entries.in_memory());
             here
         });
-        let Some((number, (hash, key))) =
-            number.and_then(|number| Some((number, self.worst(number, now_ms, Wants::Value)?)))
-        else {
-            return Spilling::Nothing;
-        };
+        let count = self.databases.len();
+        let mut order = (0..count).map(|at| (first.unwrap_or(0) + at) % count);
+        let found =
+            order.find_map(|number| Some((number, self.worst(number, now_ms, Wants::Value)?)));
+        let Some((number, (hash, key))) = found else { return Spilling::Nothing };
         let (Some(spill), database) = (&mut self.spill, &mut self.databases[number]) else {
             return Spilling::Nothing;
         };

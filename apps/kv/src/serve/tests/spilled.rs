@@ -358,3 +358,21 @@ fn a_start_spills_what_it_reads_and_a_lost_value_ends_a_snapshot_alone() {
         assert_eq!(range, wanted, "{letter}");
     }
 }
+
+/// A database whose values are all too short to be spilled keeps none of another in memory.
+#[test]
+fn values_of_every_database_are_spilled() {
+    for _ in 0..20 {
+        let mut world = World::new();
+        let shelf = spill(&mut world);
+        let conn = world.open();
+        for number in 0..20 {
+            assert_eq!(world.ask(conn, &format!("SET k{number} {number}")), "+OK\r\n");
+        }
+        world.ask(conn, "SELECT 7");
+        for letter in ["a", "b", "c", "d", "e", "f"] {
+            assert_eq!(world.ask(conn, &format!("SET {letter} {}", value(letter))), "+OK\r\n");
+        }
+        assert!(!shelf.borrow().values.is_empty());
+    }
+}
