@@ -1,9 +1,17 @@
 //! The store on kernel sockets, on io_uring and through the stack, asked by Redis's own programs. Whether every request
 //! is answered, never how fast.
 
+#[path = "store/judged.rs"]
+mod judged;
 #[path = "store/over_udp.rs"]
 mod over_udp;
 mod secure;
+
+/// What the commands of the judge, which are those of `apps/kv`, name.
+mod client {
+    /// A command's arguments, its name first.
+    pub(crate) type Args = Vec<Vec<u8>>;
+}
 
 use clap::{Args, Command as Words, FromArgMatches};
 use laneway_engine::{Control, Stop, Workers};
@@ -277,14 +285,14 @@ impl Folder {
 }
 
 /// Saves in all three ways while a client writes, and starts again from what was saved.
-fn saved_by(spec: &str) {
+fn saved_by(spec: &str, more: &[&str]) {
     let Some(near) = namespace("near") else { return };
     let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()));
-    let name = format!("laneway-store-{spec}-{}", std::process::id());
+    let name = format!("laneway-store-{spec}-{}-{}", more.len(), std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     let dir = folder.0.display().to_string();
-    let words = ["--appendonly", "yes", "--dir", &dir];
+    let words = [&["--dir", &dir], more].concat();
     let cli = "redis-cli -h 127.0.0.1";
     let until = |line: &str, wanted: &str| {
         let shell = format!("until {cli} {line} | grep -q '{wanted}'; do sleep 0.01; done");
@@ -325,12 +333,20 @@ fn saved_by(spec: &str) {
 
 #[test]
 fn what_was_saved_is_there_again_by_kernel_sockets() {
-    saved_by("socket");
+    saved_by("socket", &["--store", "log"]);
 }
 
 #[test]
 fn what_was_saved_is_there_again_by_io_uring() {
-    saved_by("uring");
+    saved_by("uring", &["--appendonly", "yes"]);
+}
+
+/// The same where most values are on the disk: half a million bytes of memory, and keys that take nearly all of it.
+#[test]
+fn what_was_saved_from_the_disk_is_there_again() {
+    for spec in ["socket", "uring"] {
+        saved_by(spec, &["--store", "lsm", "--maxmemory", "2mb", "--appendfsync", "always"]);
+    }
 }
 
 fn through_the_stack(cpus: &[usize]) {

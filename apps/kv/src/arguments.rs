@@ -66,9 +66,13 @@ pub struct KvArguments {
     /// Seconds after which an idle client is closed; 0 is never
     #[arg(long, value_name = "S", default_value_t = 0)]
     timeout: u32,
-    /// Log writes in --dir, and do them again at the next start
-    #[arg(long, value_name = "yes|no", default_value = "no", value_parser = yes_no, action = ArgAction::Set)]
-    appendonly: bool,
+    /// Where data are: memory; log, in memory and in the log in --dir; lsm, as log, and values beyond --maxmemory in an
+    /// LSM tree in --dir [default: memory, or log with --appendonly yes]
+    #[arg(long, value_name = "memory|log|lsm", value_parser = where_stored)]
+    store: Option<StoredIn>,
+    /// Log writes in --dir, and do them again at the next start: the same as --store log [default: no]
+    #[arg(long, value_name = "yes|no", value_parser = yes_no, action = ArgAction::Set)]
+    appendonly: Option<bool>,
     /// When the log is made durable: always, before the reply; everysec; or no, when the system likes
     #[arg(long, value_name = "WHEN", default_value = "everysec", value_parser = when_durable)]
     appendfsync: Policy,
@@ -81,6 +85,66 @@ pub struct KvArguments {
     /// The folder of the log
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
+}
+
+/// Where data are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoredIn {
+    Memory,
+    Log,
+    Lsm,
+}
+
+impl StoredIn {
+    const ALL: [StoredIn; 3] = [StoredIn::Memory, StoredIn::Log, StoredIn::Lsm];
+
+    fn name(self) -> &'static str {
+        match self {
+            StoredIn::Memory => "memory",
+            StoredIn::Log => "log",
+            StoredIn::Lsm => "lsm",
+        }
+    }
+}
+
+fn where_stored(text: &str) -> Result<StoredIn, String> {
+    let found = StoredIn::ALL.into_iter().find(|one| one.name() == text);
+    found.ok_or_else(|| "say memory, log or lsm".to_owned())
+}
+
+/// Where data are to be, and the folder if that is not memory alone.
+fn stored(arguments: &KvArguments) -> Result<(StoredIn, Option<PathBuf>), Failure> {
+    let refuse = |why: String| Err(Failure::input(why));
+    let store = match (arguments.store, arguments.appendonly) {
+        (None | Some(StoredIn::Log), Some(true)) | (Some(StoredIn::Log), None) => StoredIn::Log,
+        (None | Some(StoredIn::Memory), Some(false) | None) => StoredIn::Memory,
+        (Some(StoredIn::Lsm), Some(true) | None) => StoredIn::Lsm,
+        (Some(StoredIn::Memory), Some(true)) => {
+            return refuse("--store memory logs nothing: leave out --appendonly yes".to_owned());
+        }
+        (Some(store), Some(false)) => {
+            return refuse(format!(
+                "--store {} has a log: leave out --appendonly no",
+                store.name()
+            ));
+        }
+    };
+    if store == StoredIn::Memory {
+        return Ok((store, None));
+    }
+    let Some(folder) = arguments.dir.clone() else {
+        return refuse(match arguments.store {
+            None => "--appendonly yes: where to? Give --dir PATH, a folder".to_owned(),
+            Some(store) => format!("--store {}: where to? Give --dir PATH, a folder", store.name()),
+        });
+    };
+    if store == StoredIn::Lsm && arguments.maxmemory == 0 {
+        return refuse(
+            "--store lsm: beyond how much memory do values go to the disk? Give --maxmemory, such as 2gb"
+                .to_owned(),
+        );
+    }
+    Ok((store, Some(folder)))
 }
 
 fn when_durable(text: &str) -> Result<Policy, String> {
@@ -106,13 +170,13 @@ const CLIENTS: usize = 10_000;
 /// they are too many.
 const OTHER_FILES: usize = 64;
 
-/// Clients at a time, and the most that may be set later: every one of them is an open file of the process.
-fn clients(
-    asked: Option<usize>,
-    listeners: usize,
-    files: usize,
-) -> Result<(usize, usize), Failure> {
-    let most = files.saturating_sub(listeners + OTHER_FILES).max(1);
+/// Files of each worker's value store: its tables, of which it keeps so many open, and its journals.
+const LSM_FILES: usize = crate::lsm::FILES_MAX + 32;
+
+/// Clients at a time, and the most that may be set later: every one of them is an open file of the process, which has `others`
+/// as well.
+fn clients(asked: Option<usize>, others: usize, files: usize) -> Result<(usize, usize), Failure> {
+    let most = files.saturating_sub(others + OTHER_FILES).max(1);
     match asked {
         Some(asked) if asked > most => Err(Failure::input(format!(
             "--maxclients {asked}: the process may open {files} files; raise `ulimit -n`, or give at most \
@@ -141,6 +205,9 @@ write is in the log in --dir as well, and the next start has it again. A log tha
 --auto-aof-rewrite-min-size and by --auto-aof-rewrite-percentage is written anew from the data, as at
 BGREWRITEAOF.
 
+With --store lsm values beyond --maxmemory are in an LSM tree in --dir, and come back into memory when a
+command needs them; all keys stay in memory. The log is what makes them durable, and a start reads it.
+
 With --workers N each worker has the keys of a range of Redis Cluster's slots and a log of its own, and
 does what it is asked for keys of the others by messages. Keys of one command or transaction must then be
 of one slot: {tags} see to that. A log is of one number of workers for good.
@@ -155,6 +222,7 @@ Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
   laneway run kv --lane uring --workers 2 --maxmemory 2gb
+  laneway run kv --lane uring --store lsm --dir /var/lib/kv --maxmemory 2gb
   laneway run kv --lane uring --tls-listen 0.0.0.0:6380 --requirepass secret \
       --tls-cert-file kv.crt --tls-key-file kv.key --tls-ca-cert-file clients.crt
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
@@ -215,8 +283,11 @@ Examples:
             false => Own::of_service(lane, interfaces, &listen, &arguments.address, arguments.mac)?,
         };
         let files = if is_the_kernels { open_files_max() } else { usize::MAX };
+        let (store, folder) = stored(arguments)?;
+        let spills = store == StoredIn::Lsm;
+        let others = listen.len() + if spills { workers * LSM_FILES } else { 0 };
         let (clients_max, clients_limit) =
-            clients(arguments.maxclients.map(|n| n as usize), listen.len(), files)?;
+            clients(arguments.maxclients.map(|n| n as usize), others, files)?;
         let udp = udp(arguments, on, &listen[..plain_ports])?;
         let mut config = Config {
             databases: arguments.databases as usize,
@@ -238,18 +309,15 @@ Examples:
         config.data.eviction = arguments.maxmemory_policy;
         let service = Service { listen, own, hop_limit: None };
         config.appendfsync = arguments.appendfsync.name();
-        let log = match (&arguments.dir, arguments.appendonly) {
-            (Some(folder), true) => Some((folder.clone(), arguments.appendfsync)),
-            (None, true) => {
-                return Err(Failure::input(
-                    "--appendonly yes: where to? Give --dir PATH, a folder",
-                ));
-            }
-            (_, false) => None,
-        };
+        if spills && udp.is_some() {
+            return Err(Failure::input(
+                "--store lsm and GET over UDP exclude each other: a datagram would wait for the disk",
+            ));
+        }
+        let log = folder.map(|folder| (folder, arguments.appendfsync));
         let password = arguments.requirepass.clone();
         let exchange = (workers > 1).then(|| Exchange::new(workers));
-        Ok(KvRun { service, config, password, udp, log, exchange, tls })
+        Ok(KvRun { service, config, password, udp, log, spills, exchange, tls })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
@@ -270,7 +338,11 @@ Examples:
         };
         let data = match &run.log {
             None => "the data are in memory and end with the run".to_owned(),
-            Some((folder, policy)) => format!("the log is in {}, fsync {policy}", folder.display()),
+            Some((folder, policy)) => {
+                let beyond =
+                    if run.spills { "values beyond memory and the log are" } else { "the log is" };
+                format!("{beyond} in {}, fsync {policy}", folder.display())
+            }
         };
         let most = run.config.clients_max;
         let fewer = if most < CLIENTS && most == run.config.clients_limit {

@@ -3,6 +3,7 @@
 //! A snapshot's pieces are entries of the journal's. All of them are captured at the record that it begins behind, because
 //! the data copy what is about to change: the journal then does all later records again, each once.
 
+use crate::lsm::{LsmValues, remove_left};
 use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot, Syncs};
 use laneway_core::Bell;
 use laneway_journal::{
@@ -177,7 +178,8 @@ pub(crate) fn shard_folder(
     }
 }
 
-/// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable.
+/// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable. If it
+/// `spills`, values beyond memory go to a value store in the same folder, from the first record on.
 ///
 /// # Errors
 /// What is in the way, or damaged, and what to try.
@@ -187,10 +189,30 @@ pub(crate) fn recover(
     policy: Policy,
     shard: Shard,
     bell: Option<Bell>,
-) -> Result<(), OpenError> {
+    spills: bool,
+) -> Result<(), String> {
+    // Opened behind the log, whose lock keeps another server out of both.
+    let mut unopened = spills.then(|| bell.clone());
+    let mut why_not = None;
+    let mut open = |kv: &mut Kv| -> Result<(), String> {
+        if let Some(bell) = unopened.take() {
+            let values = LsmValues::open(folder, bell).inspect_err(|why| {
+                why_not = Some(why.clone());
+            })?;
+            kv.spill_to(Box::new(values));
+        }
+        Ok(())
+    };
     let options = Options { policy, shard, bell, ..Options::default() };
-    let (journal, recovered) = Journal::open(folder, options, |restored| restore(kv, restored))?;
-    join(kv, journal, &recovered)
+    let opened = Journal::open(folder, options, |restored| {
+        open(kv)?;
+        restore(kv, restored)
+    });
+    let opened = opened.map_err(|error| error.to_string());
+    let opened = opened
+        .and_then(|opened| if spills { open(kv) } else { remove_left(folder) }.map(|()| opened));
+    let (journal, recovered) = opened.map_err(|error| why_not.unwrap_or(error))?;
+    join(kv, journal, &recovered).map_err(|error| error.to_string())
 }
 
 /// Gives the server what a start was handed.

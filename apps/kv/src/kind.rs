@@ -35,6 +35,8 @@ pub struct KvRun {
     pub udp: Option<Udp>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+    /// Values that memory has no room for go to a value store beside the log.
+    pub spills: bool,
     /// The queues between the workers, if there are several.
     pub exchange: Option<Exchange>,
     /// TLS of the last ports, if some speak it.
@@ -127,8 +129,8 @@ impl AppKind for KvKind {
                 why,
             };
             let (own, shard) = shard_folder(folder, place.worker, place.workers).map_err(input)?;
-            recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()))
-                .map_err(|error| input(error.to_string()))?;
+            recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()), run.spills)
+                .map_err(input)?;
         }
         let counts = Rc::new(Counts::default());
         if run.tls.is_some() {
@@ -170,74 +172,4 @@ impl Conclude<KvReport> for Kv {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use laneway_core::Bell;
-
-    #[test]
-    fn what_was_logged_is_there_again_at_the_next_start() {
-        let folder = std::env::temp_dir().join(format!("laneway-kv-{}", run_id()));
-        let run = KvRun {
-            service: Service::default(),
-            config: Config::default(),
-            password: None,
-            udp: None,
-            log: Some((folder.clone(), Policy::Always)),
-            exchange: None,
-            tls: None,
-        };
-        let bell = Bell::new().expect("a descriptor");
-        let place = || Place {
-            worker: 0,
-            workers: 1,
-            interfaces: &[],
-            ifindexes: &[],
-            caps: &[],
-            bell: &bell,
-        };
-        let first = KvKind::streams(&run, place()).expect("a new folder");
-        let second = KvKind::streams(&run, place()).map(|_| ());
-        let why = second.expect_err("one server at a time").to_string();
-        assert!(why.contains("is in use by another server"), "{why}");
-        let said = crate::serve::answer(first.with(()).0, &[b"SET", b"k", b"v"]);
-        assert_eq!(said, "+OK\r\n");
-        let again = KvKind::streams(&run, place()).expect("the same folder");
-        assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"k"]), "$1\r\nv\r\n");
-        std::fs::remove_dir_all(folder).expect("it was made here");
-    }
-
-    #[test]
-    fn a_log_is_of_one_number_of_workers() {
-        let folder = std::env::temp_dir().join(format!("laneway-kv-{}", run_id()));
-        let run = |workers: usize| KvRun {
-            service: Service::default(),
-            config: Config::default(),
-            password: None,
-            udp: None,
-            log: Some((folder.clone(), Policy::Always)),
-            exchange: (workers > 1).then(|| Exchange::new(workers)),
-            tls: None,
-        };
-        let bell = Bell::new().expect("a descriptor");
-        let begin = |run: &KvRun, worker, workers| {
-            let (interfaces, ifindexes, caps, bell) = (&[][..], &[][..], &[][..], &bell);
-            KvKind::streams(run, Place { worker, workers, interfaces, ifindexes, caps, bell })
-        };
-        let two = run(2);
-        let (first, _second) = (begin(&two, 0, 2).expect("new"), begin(&two, 1, 2).expect("new"));
-        // Of the first worker's slots.
-        assert_eq!(crate::serve::answer(first.with(()).0, &[b"SET", b"b", b"v"]), "+OK\r\n");
-        for (workers, also) in [(1, "start with --workers 2"), (3, "and this run has 3")] {
-            let why = begin(&run(workers), 0, workers).map(|_| ()).expect_err("of another number");
-            assert!(why.to_string().contains(also), "{why}");
-        }
-        let again = begin(&run(2), 0, 2).expect("the same number");
-        assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"b"]), "$1\r\nv\r\n");
-        std::fs::remove_dir_all(&folder).expect("it was made here");
-        let one = begin(&run(1), 0, 1).expect("a new folder");
-        assert_eq!(crate::serve::answer(one.with(()).0, &[b"SET", b"b", b"v"]), "+OK\r\n");
-        let why = begin(&run(2), 1, 2).map(|_| ()).expect_err("of one worker").to_string();
-        assert!(why.contains("is of 1 worker, and this run has 2"), "{why}");
-        std::fs::remove_dir_all(&folder).expect("it was made here");
-    }
-}
+mod tests;

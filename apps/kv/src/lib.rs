@@ -12,6 +12,7 @@ mod data;
 mod file_log;
 mod get;
 mod kind;
+mod lsm;
 mod serve;
 mod tls;
 
@@ -19,10 +20,11 @@ pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
 pub use data::{
     COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
-    SnapshotStep, Store, StoreCounts, glob_matches,
+    SnapshotStep, SpillCounts, Spilling, Store, StoreCounts, ValueStore, glob_matches,
 };
 pub use get::{Allowed, cache::CacheSetup};
 pub use kind::{KvKind, KvReport, KvRun, Udp};
+pub use lsm::LsmValues;
 pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot, Syncs,
 };

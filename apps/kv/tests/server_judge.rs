@@ -1,14 +1,14 @@
 //! The judge of the server: three clients of a real `redis-server` 7.0, and three of ours, send the same random commands on
 //! transactions, messages, blocked clients, users and configuration, and receive the same bytes, of one worker and of two.
-//! With two, what is refused because its keys are of several slots is not asked of the judge. The seed is drawn anew and
-//! printed.
+//! With two, what is refused because its keys are of several slots is not asked of the judge. Once more with memory for few
+//! values, the others on the disk. The seed is drawn anew and printed.
 
 #[expect(dead_code, reason = "each test file uses a part")]
 mod client;
 
-use client::{Args, Redis, shown};
+use client::{Args, Folder, Redis, shown};
 use laneway_core::{App, Bell, ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
-use laneway_kv::{Config, Exchange, Kv, Setup, Store};
+use laneway_kv::{Config, Exchange, Kv, LsmValues, Setup, Store};
 use laneway_testkit::Random;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -64,14 +64,19 @@ fn now_us() -> u64 {
 struct Ours {
     workers: Vec<(Kv, Bell)>,
     received: Received,
+    /// Behind the workers, whose values beyond memory are in them.
+    _folders: Vec<Folder>,
 }
 
 impl Ours {
-    fn new(workers: usize) -> Ours {
+    fn new(workers: usize, memory_bytes_max: Option<usize>) -> Ours {
         let exchange = Exchange::new(workers);
+        let mut folders = Vec::new();
         let begin = |worker: usize| {
+            let mut config = Config::default();
+            config.data.memory_bytes_max = memory_bytes_max;
             let mut kv = Kv::new(Setup {
-                config: Config::default(),
+                config,
                 password: None,
                 store: Store::default(),
                 now_us: Box::new(now_us),
@@ -81,10 +86,16 @@ impl Ours {
             if workers > 1 {
                 kv.take_seat(exchange.seat(worker, &bell).expect("it is free"));
             }
+            if memory_bytes_max.is_some() {
+                let folder = Folder::new("server-judge-values");
+                let values = LsmValues::open(&folder.0, Some(bell.clone()));
+                kv.spill_to(Box::new(values.expect("an empty folder")));
+                folders.push(folder);
+            }
             (kv, bell)
         };
         let workers = (0..workers).map(begin).collect();
-        let mut ours = Ours { workers, received: Received::default() };
+        let mut ours = Ours { workers, received: Received::default(), _folders: folders };
         for client in 0..CLIENTS {
             let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
             let opened = Opened { conn: ConnId(client as u64), peer, local, port: PortId(0) };
@@ -115,10 +126,20 @@ impl Ours {
                     kv.on_turn_end(Turn::default(), &mut self.received);
                 }
             }
-            if !is_rung {
-                return;
+            let awaited = self.workers.iter().find(|(kv, _)| kv.awaits_values());
+            match awaited {
+                Some((_, bell)) => drop(bell.wait(PATIENCE)),
+                None if !is_rung => return,
+                None => {}
             }
         }
+    }
+
+    /// What a client hears of itself and nobody else.
+    fn said(&mut self, client: usize, bytes: &[u8]) -> String {
+        self.received.bytes.iter_mut().for_each(Vec::clear);
+        self.send(client, bytes);
+        String::from_utf8_lossy(&std::mem::take(&mut self.received.bytes[client])).into_owned()
     }
 }
 
@@ -313,13 +334,26 @@ fn is_excused(line: &str, lists: bool, ours: &str, theirs: &str) -> bool {
 
 #[test]
 fn the_server_answers_as_redis_does() {
-    judged(1);
+    judged("server-judge-1", 1, None);
 }
 
 #[test]
 fn two_workers_answer_as_redis_does() {
-    judged(2);
+    judged("server-judge-2", 2, None);
 }
+
+#[test]
+fn the_server_answers_as_redis_does_with_values_on_disk() {
+    judged("server-judge-lsm-1", 1, Some(MEMORY_BYTES));
+}
+
+#[test]
+fn two_workers_answer_as_redis_does_with_values_on_disk() {
+    judged("server-judge-lsm-2", 2, Some(MEMORY_BYTES));
+}
+
+/// Each worker's memory is drawn, up to a third more than this: room for all keys of the commands, and for few of their values.
+const MEMORY_BYTES: usize = 9_000;
 
 /// What two workers refuse by rule: it is counted, and the judge is not asked.
 fn is_refused_by_rule(reply: &[u8]) -> bool {
@@ -327,9 +361,8 @@ fn is_refused_by_rule(reply: &[u8]) -> bool {
         || reply.escape_ascii().to_string().contains("cannot be part of a transaction")
 }
 
-fn judged(workers: usize) {
-    let name = format!("server-judge-{workers}");
-    let redis = match Redis::start(&name) {
+fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
+    let redis = match Redis::start(name) {
         Ok(redis) => redis,
         Err(why) => return laneway_testkit::skip(why),
     };
@@ -343,7 +376,9 @@ fn judged(workers: usize) {
         })
         .collect();
     let seed = laneway_testkit::seed();
-    let (mut draw, mut ours) = (Random::seeded(seed), Ours::new(workers));
+    let mut draw = Random::seeded(seed);
+    let memory_bytes_max = memory_bytes.map(|bytes| workers * (bytes + draw.index(bytes / 3)));
+    let mut ours = Ours::new(workers, memory_bytes_max);
     let mut refused: BTreeMap<String, u64> = BTreeMap::new();
     let mut said: Vec<String> = Vec::new();
     let mut differing: Vec<String> = Vec::new();
@@ -356,7 +391,13 @@ fn judged(workers: usize) {
             client if ours.received.is_paused[client] => CLIENTS - 1,
             client => client,
         };
-        let args = command(&mut draw);
+        let mut args = command(&mut draw);
+        let has_value = matches!(args[0].as_slice(), b"set" | b"append" | b"rpush" | b"hset");
+        if memory_bytes_max.is_some() && has_value {
+            // Values that are longer than what stands for them.
+            let first = if args[0] == b"hset" { 3 } else { 2 };
+            args.iter_mut().skip(first).for_each(|arg| *arg = arg.repeat(200 + draw.below(1_000)));
+        }
         if client == CLIENTS - 1
             && matches!(args[0].as_slice(), b"blpop" | b"brpop" | b"blmove" | b"bzpopmin")
         {
@@ -417,6 +458,17 @@ fn judged(workers: usize) {
         }
     }
     eprintln!("refused by rule, with {workers} workers: {refused:?}");
+    if memory_bytes_max.is_some() {
+        // Whoever has subscribed hears nothing else: begin anew.
+        ours.said(CLIENTS - 1, b"DISCARD\r\nRESET\r\n");
+        let info = ours.said(CLIENTS - 1, b"INFO memory\r\n");
+        let of =
+            |name: &str| info.lines().filter(|line| line.starts_with(name)).collect::<String>();
+        eprintln!("{} {} {}", of("lsm_"), of("used_memory_dataset"), of("maxmemory:"));
+        let fetched: u64 =
+            of("lsm_fetched:").rsplit(':').next().map_or(0, |n| n.parse().unwrap_or(0));
+        assert!(fetched > 5, "hardly anything was on the disk: {info}");
+    }
     drop(redis);
     assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
 }

@@ -191,6 +191,60 @@ fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
     });
 }
 
+/// Handshakes that stop in the middle or make no sense, and a client that is killed under way: each is counted by its name, and
+/// who speaks TLS as it should is served meanwhile.
+#[test]
+fn who_does_not_finish_a_handshake_holds_up_nobody() {
+    let Some((near, far, _cable)) = machines(true) else { return };
+    let papers = Papers::new();
+    let mut words = papers.words("no");
+    words.extend(["--tls-listen", "10.77.0.1:6380", "--requirepass", "secret"].map(str::to_owned));
+    served_with(&near, "socket", &[], &words, || {
+        let begun = |bytes: &[u8]| {
+            let stream = far.enter(|| TcpStream::connect((NEAR, 6380)));
+            let mut stream = stream.expect("its namespace is there").expect("the store listens");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has this");
+            stream.write_all(bytes).expect("it is connected");
+            stream
+        };
+        // A record of 512 bytes with a ClientHello of 508, of which these are the first.
+        let cut = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 32]].concat();
+        let _silent = [begun(&[]), begun(&cut[..3]), begun(&cut)];
+        drop(begun(&cut));
+        let mut senseless = begun(&[&[22, 3, 1, 0, 8][..], &[255; 8]].concat());
+        let mut alert = Vec::new();
+        // The store may end the connection before all is read.
+        let _ = senseless.read_to_end(&mut alert);
+        assert!(alert.is_empty() || alert[0] == 21, "an alert, or nothing: {alert:?}");
+        let cli = |line: &str| {
+            let client = papers.client(None);
+            said(&far, &format!("redis-cli -h {NEAR} --no-auth-warning -a secret {client} {line}"))
+        };
+        assert_eq!(cli("SET k v"), "OK\n");
+        let client = papers.client(None);
+        let killed = format!(
+            "redis-cli -h {NEAR} --no-auth-warning -a secret {client} BLPOP none 0 > /dev/null & \
+             until redis-cli -h {NEAR} --no-auth-warning -a secret {client} INFO clients | grep -q blocked_clients:1; \
+             do sleep 0.02; done; kill -9 $!; wait $! 2>/dev/null; true"
+        );
+        said(&far, &killed);
+        let mut info = String::new();
+        let wanted = ["tls_handshake_broken_off:1", "tls_handshake_failed:1", "tls_truncated:1"];
+        for _ in 0..1_000 {
+            info = cli("INFO stats");
+            if wanted.iter().all(|line| info.contains(line)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for line in wanted {
+            assert!(info.contains(line), "{line}: {info}");
+        }
+        assert_eq!(cli("GET k"), "v\n");
+        cli("SHUTDOWN");
+    });
+}
+
 /// What the store says to these bytes from another machine, until it ends the connection or `enough` has come.
 fn raw(far: &Namespace, bytes: &[u8], enough: &str) -> String {
     let stream = far.enter(|| TcpStream::connect((NEAR, 6379))).expect("its namespace is there");

@@ -4,14 +4,15 @@
 //! of bytes, and show a running snapshot what is about to change.
 
 use super::chance::KeyHasher;
-use super::directory::{Directory, Keyed, place};
+use super::directory::{Keyed, place};
+use super::entries::Entries;
 use super::entry::Entry;
-use super::snapshot;
+use super::snapshot::{self, Owed};
 use std::collections::{BTreeSet, HashSet};
 
 #[derive(Debug)]
 pub(super) struct Database {
-    pub(super) entries: Directory<Entry>,
+    pub(super) entries: Entries,
     /// By time, then by the key's hash.
     deadlines: BTreeSet<(u64, u64)>,
     /// What all entries take.
@@ -31,16 +32,18 @@ pub(super) struct Walk {
     pub(super) early: HashSet<u64>,
     /// Entries written early that the next step takes.
     pub(super) waiting: Vec<u8>,
+    /// Entries whose values the value store must be asked for.
+    pub(super) owed: Vec<Owed>,
 }
 
 impl Database {
     pub(super) fn new(hasher: KeyHasher) -> Database {
-        let entries = Directory::new(hasher);
+        let entries = Entries::new(hasher);
         Database { entries, deadlines: BTreeSet::new(), bytes: 0, walk: None }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.entries.copies_bytes()
     }
 
     /// How many entries have a deadline.
@@ -69,15 +72,11 @@ impl Database {
             self.deadlines.insert((deadline_ms, hash));
         }
         let after = entry.deadline_ms();
-        match self.entries.find_mut(hash, entry.key()) {
-            Some(there) => {
-                let before = std::mem::replace(there, entry);
-                self.bytes -= before.bytes();
-                if before.deadline_ms() != after {
-                    self.forget_deadline(hash, before.deadline_ms());
-                }
+        if let Some(before) = self.entries.put(hash, entry) {
+            self.bytes -= before.bytes();
+            if before.deadline_ms() != after {
+                self.forget_deadline(hash, before.deadline_ms());
             }
-            None => self.entries.insert(hash, entry),
         }
     }
 
@@ -97,6 +96,7 @@ impl Database {
         change: impl FnOnce(&mut Entry) -> R,
     ) -> Option<R> {
         self.before_change(hash);
+        self.entries.changes(hash);
         let entry = self.entries.find_mut(hash, key)?;
         let (bytes, before) = (entry.bytes(), entry.deadline_ms());
         let result = change(entry);
@@ -117,12 +117,32 @@ impl Database {
             return false;
         }
         let entry = self.entries.find_mut(hash, key);
-        entry.is_some_and(|entry| {
+        let is_done = entry.is_some_and(|entry| {
             entry.overwrite(value) && {
                 entry.set_last_use(last_use);
                 true
             }
-        })
+        });
+        if is_done {
+            self.entries.changes(hash);
+        }
+        is_done
+    }
+
+    /// Puts an entry without its value in the place of the one with it. Nothing has changed by that, for a snapshot neither.
+    pub(super) fn spill(&mut self, hash: u64, spilled: Entry) {
+        let bytes = spilled.bytes();
+        if let Some(before) = self.entries.spill(hash, spilled) {
+            self.bytes = self.bytes + bytes - before.bytes();
+        }
+    }
+
+    /// Puts an entry with its value in the place of the one without.
+    pub(super) fn fetched(&mut self, hash: u64, entry: Entry) {
+        let bytes = entry.bytes();
+        if let Some(before) = self.entries.fetched(hash, entry) {
+            self.bytes = self.bytes + bytes - before.bytes();
+        }
     }
 
     fn forget_deadline(&mut self, hash: u64, deadline_ms: Option<u64>) {
@@ -136,7 +156,7 @@ impl Database {
         let Some(walk) = &mut self.walk else { return };
         if place(hash) >= walk.place && walk.early.insert(hash) {
             for entry in self.entries.with_hash(hash) {
-                snapshot::write(&mut walk.waiting, walk.number, entry);
+                snapshot::show(walk.number, entry, &mut walk.waiting, &mut walk.owed);
             }
         }
     }

@@ -123,48 +123,8 @@ impl<T: Keyed> Directory<T> {
 
     /// Shows entries in the order of their places, from `from` on, until at least `count` were shown; the place to
     /// go on at, or 0 at the end.
-    pub(crate) fn scan(&self, from: u64, count: usize, mut show: impl FnMut(&T)) -> u64 {
-        let (mut from, mut shown) = (from, 0);
-        while from < PLACE_END {
-            let segment = &self.segments[self.segment(from << PLACE_SHIFT)];
-            let entries = segment.entries.iter();
-            let mut found: Vec<(u64, &T)> = entries
-                .map(|entry| (place(self.hasher.hash(entry.key())), entry))
-                .filter(|(place, _)| *place >= from)
-                .collect();
-            found.sort_unstable_by_key(|(place, _)| *place);
-            for (index, (at, entry)) in found.iter().enumerate() {
-                show(entry);
-                shown += 1;
-                let next = found.get(index + 1).map(|(place, _)| *place);
-                if shown >= count && next.is_some_and(|next| next != *at) {
-                    return at + 1;
-                }
-            }
-            from = segment.end();
-            if shown >= count {
-                break;
-            }
-        }
-        if from < PLACE_END { from } else { 0 }
-    }
-
-    /// Shows the entries of one segment in the order of their places, from `from` on, with their hashes, until one is
-    /// said to be enough: those with its place are shown as well. The place to go on at.
-    pub(crate) fn walk(&self, from: u64, mut show: impl FnMut(u64, &T) -> Shown) -> u64 {
-        let segment = &self.segments[self.segment(from << PLACE_SHIFT)];
-        let hashed = segment.entries.iter().map(|entry| (self.hasher.hash(entry.key()), entry));
-        let mut found: Vec<(u64, &T)> = hashed.filter(|(hash, _)| place(*hash) >= from).collect();
-        found.sort_unstable_by_key(|(hash, _)| *hash);
-        let mut is_enough = false;
-        for (index, (hash, entry)) in found.iter().enumerate() {
-            is_enough |= show(*hash, entry) == Shown::Enough;
-            let next = found.get(index + 1).map(|(next, _)| place(*next));
-            if is_enough && next.is_some_and(|next| next != place(*hash)) {
-                return place(*hash) + 1;
-            }
-        }
-        segment.end()
+    pub(crate) fn scan(&self, from: u64, count: usize, show: impl FnMut(&T)) -> u64 {
+        scan_all(&[self], from, count, show)
     }
 
     /// An entry by chance, each as likely as the others as far as hashes are even.
@@ -184,6 +144,16 @@ impl<T: Keyed> Directory<T> {
         let from = chance.index(self.segments.len());
         let (before, behind) = self.segments.split_at(from);
         behind.iter().chain(before).find_map(|segment| segment.entries.iter().next())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes out the entries of one segment, whatever their places; nothing if none is left. What is left is no map any
+    /// more, and can only be taken out as well.
+    pub(crate) fn pop_segment(&mut self) -> Option<impl Iterator<Item = T> + use<T>> {
+        Some(self.segments.pop()?.entries.into_iter())
     }
 
     fn segment(&self, hash: u64) -> usize {
@@ -264,6 +234,57 @@ impl<T: Keyed> Directory<T> {
             (self.prefixes, self.depth) = (vec![0], 0);
         }
     }
+}
+
+/// The entries of several directories by one hasher, from a place on, as far as one segment of each reaches: in the order of
+/// their hashes. And the place behind them.
+fn reach<'a, T: Keyed>(directories: &[&'a Directory<T>], from: u64) -> (Vec<(u64, &'a T)>, u64) {
+    let segments = directories.iter().map(|one| &one.segments[one.segment(from << PLACE_SHIFT)]);
+    let end = segments.clone().map(Segment::end).min().unwrap_or(PLACE_END);
+    let hashed = segments.zip(directories).flat_map(|(segment, directory)| {
+        segment.entries.iter().map(|entry| (directory.hasher.hash(entry.key()), entry))
+    });
+    let mut found: Vec<(u64, &T)> =
+        hashed.filter(|(hash, _)| (from..end).contains(&place(*hash))).collect();
+    found.sort_unstable_by_key(|(hash, _)| *hash);
+    (found, end)
+}
+
+/// [`Directory::scan`] of several directories at once, which have one hasher.
+pub(crate) fn scan_all<T: Keyed>(
+    directories: &[&Directory<T>],
+    mut from: u64,
+    count: usize,
+    mut show: impl FnMut(&T),
+) -> u64 {
+    let mut shown = 0;
+    while from < PLACE_END && shown < count {
+        from = walk_all(directories, from, |_, entry| {
+            show(entry);
+            shown += 1;
+            if shown >= count { Shown::Enough } else { Shown::More }
+        });
+    }
+    if from < PLACE_END { from } else { 0 }
+}
+
+/// Shows the entries that one segment of each of these directories reaches to, in the order of their places, from `from` on, with
+/// their hashes, until one is said to be enough: those with its place are shown as well. The place to go on at.
+pub(crate) fn walk_all<T: Keyed>(
+    directories: &[&Directory<T>],
+    from: u64,
+    mut show: impl FnMut(u64, &T) -> Shown,
+) -> u64 {
+    let (found, end) = reach(directories, from);
+    let mut is_enough = false;
+    for (index, (hash, entry)) in found.iter().enumerate() {
+        is_enough |= show(*hash, entry) == Shown::Enough;
+        let next = found.get(index + 1).map(|(next, _)| place(*next));
+        if is_enough && next.is_some_and(|next| next != place(*hash)) {
+            return place(*hash) + 1;
+        }
+    }
+    end
 }
 
 impl<T> Pieces for Directory<T> {

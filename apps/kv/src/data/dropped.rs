@@ -3,7 +3,7 @@
 //! A piece is at most what one segment of a directory, one leaf of a tree or one chunk of a list holds. Memory is counted as free at
 //! once. A database's own entries are freed by segments, whatever their values hold.
 
-use super::directory::Directory;
+use super::entries::Entries;
 use super::entry::{Entry, Value};
 use std::collections::VecDeque;
 
@@ -22,12 +22,14 @@ pub(crate) trait Pieces {
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     waiting: VecDeque<Waiting>,
+    /// Numbers of spilled values of databases that were flushed: nothing names them any more.
+    pub(super) released: Vec<u64>,
 }
 
 #[derive(Debug)]
 enum Waiting {
     Value(Value),
-    Entries(Directory<Entry>),
+    Entries(Entries),
 }
 
 impl Dropped {
@@ -47,10 +49,11 @@ impl Dropped {
     }
 
     /// Takes the entries of a database that was flushed.
-    pub(super) fn entries(&mut self, entries: Directory<Entry>) {
+    pub(super) fn entries(&mut self, mut entries: Entries) {
         if entries.len() > SMALL_MAX {
-            self.push(Waiting::Entries(entries));
+            return self.push(Waiting::Entries(entries));
         }
+        while entries.free_piece(&mut self.released) {}
     }
 
     /// Frees up to `pieces`.
@@ -59,7 +62,7 @@ impl Dropped {
             let is_left = match self.waiting.front_mut() {
                 None => return,
                 Some(Waiting::Value(value)) => value.free_piece(),
-                Some(Waiting::Entries(entries)) => entries.free_piece(),
+                Some(Waiting::Entries(entries)) => entries.free_piece(&mut self.released),
             };
             if !is_left {
                 self.waiting.pop_front();
@@ -74,8 +77,10 @@ impl Dropped {
     }
 
     fn push(&mut self, waiting: Waiting) {
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.pop_front();
+        if self.waiting.len() == WAITING_MAX
+            && let Some(Waiting::Entries(mut entries)) = self.waiting.pop_front()
+        {
+            while entries.free_piece(&mut self.released) {}
         }
         self.waiting.push_back(waiting);
     }

@@ -3,9 +3,10 @@
 //! ```text
 //!  Small: flags (1) | last use (4) | key length (1) | [deadline (8)] | key | value         one allocation
 //!  Big:   the same as fields, and a value of any type
+//!  spilled: as Small, with a number (8) and a kind (1) in the place of the value, which is in a value store
 //! ```
 //!
-//! Both are 16 bytes in their table. Most entries of a cache are small strings; they pay for one allocation and
+//! All are 16 bytes in their table. Most entries of a cache are small strings; they pay for one allocation and
 //! for a deadline only if they have one.
 
 use super::directory::Keyed;
@@ -53,6 +54,9 @@ pub(crate) enum Form {
 const HAS_DEADLINE: u8 = 1;
 const FORM_TEXT: u8 = 2;
 const FORM_RAW: u8 = 4;
+const IS_SPILLED: u8 = 8;
+/// What stands in the place of a spilled value.
+const SPILLED_BYTES: usize = 9;
 const LAST_USE: std::ops::Range<usize> = 1..5;
 const KEY_LEN: usize = 5;
 const HEAD: usize = 6;
@@ -85,21 +89,50 @@ impl Entry {
         if value.len() > SMALL_VALUE_BYTES_MAX {
             return Entry::object(key, Value::Text(value.to_vec()), form, deadline_ms);
         }
-        let deadline = deadline_ms.map(u64::to_le_bytes);
-        let deadline = deadline.as_ref().map_or(&[][..], |bytes| bytes);
-        let mut bytes = Vec::with_capacity(HEAD + deadline.len() + key.len() + value.len());
         let form = match form {
             Form::Whole => 0,
             Form::Text => FORM_TEXT,
             Form::Raw => FORM_RAW,
         };
-        bytes.push(form | if deadline.is_empty() { 0 } else { HAS_DEADLINE });
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.push(key_len);
-        bytes.extend_from_slice(deadline);
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(value);
-        Entry::Small(bytes.into_boxed_slice())
+        Entry::Small(small(form, key_len, key, deadline_ms, value))
+    }
+
+    /// The entry without its value, which is of this kind and stored elsewhere under this number; nothing if its key is
+    /// too long for that.
+    pub(crate) fn spilled(&self, number: u64, kind: u8) -> Option<Entry> {
+        let key = self.key();
+        let key_len = u8::try_from(key.len()).ok()?;
+        let mut tail = [kind; SPILLED_BYTES];
+        tail[..8].copy_from_slice(&number.to_le_bytes());
+        let mut entry = Entry::Small(small(IS_SPILLED, key_len, key, self.deadline_ms(), &tail));
+        entry.set_last_use(self.last_use());
+        Some(entry)
+    }
+
+    /// Bytes that the entry would take without its value.
+    pub(crate) fn spilled_bytes(&self) -> usize {
+        let deadline = if self.deadline_ms().is_some() { DEADLINE_BYTES + 8 } else { 0 };
+        BUCKET_BYTES + deadline + allocated(HEAD + self.key().len() + SPILLED_BYTES)
+    }
+
+    /// Where its value is stored, if that is not here: the number, and the kind of the value.
+    pub(crate) fn stored(&self) -> Option<(u64, u8)> {
+        let Entry::Small(bytes) = self else { return None };
+        if bytes[0] & IS_SPILLED == 0 {
+            return None;
+        }
+        let (number, kind) = self.tail()?.split_first_chunk()?;
+        Some((u64::from_le_bytes(*number), *kind.first()?))
+    }
+
+    /// What stands behind the key of a small entry.
+    fn tail(&self) -> Option<&[u8]> {
+        match self {
+            Entry::Small(bytes) => {
+                Some(&bytes[HEAD + deadline_size(bytes) + usize::from(bytes[KEY_LEN])..])
+            }
+            Entry::Big(_) => None,
+        }
     }
 
     /// Of any type; a string, only if it is too long for a small entry.
@@ -109,10 +142,14 @@ impl Entry {
     }
 
     /// The same under another key.
+    /// Its value must be here.
     pub(crate) fn renamed(self, key: &[u8]) -> Entry {
         let (form, deadline, last_use) = (self.form(), self.deadline_ms(), self.last_use());
         let mut entry = match self {
-            Entry::Small(_) => Entry::text(key, self.as_text().unwrap_or(&[]), form, deadline),
+            Entry::Small(_) => {
+                let text = self.as_text().expect("a value is in memory before it gets another key");
+                Entry::text(key, text, form, deadline)
+            }
             Entry::Big(object) => Entry::object(key, object.value, form, deadline),
         };
         entry.set_last_use(last_use);
@@ -121,9 +158,7 @@ impl Entry {
 
     pub(crate) fn as_text(&self) -> Option<&[u8]> {
         match self {
-            Entry::Small(bytes) => {
-                Some(&bytes[HEAD + deadline_size(bytes) + usize::from(bytes[KEY_LEN])..])
-            }
+            Entry::Small(bytes) => self.tail().filter(|_| bytes[0] & IS_SPILLED == 0),
             Entry::Big(object) => match &object.value {
                 Value::Text(text) => Some(text),
                 _ => None,
@@ -175,10 +210,11 @@ impl Entry {
 
     pub(crate) fn set_deadline_ms(&mut self, deadline_ms: Option<u64>) {
         match self {
-            Entry::Small(_) => {
+            Entry::Small(bytes) => {
+                let (flags, key_len) = (bytes[0] & !HAS_DEADLINE, bytes[KEY_LEN]);
                 let last_use = self.last_use();
-                let value = self.as_text().unwrap_or(&[]);
-                *self = Entry::text(self.key(), value, self.form(), deadline_ms);
+                let tail = self.tail().unwrap_or(&[]);
+                *self = Entry::Small(small(flags, key_len, self.key(), deadline_ms, tail));
                 self.set_last_use(last_use);
             }
             Entry::Big(object) => object.deadline_ms = deadline_ms,
@@ -217,6 +253,9 @@ impl Entry {
 
     /// What TYPE says.
     pub(crate) fn kind(&self) -> &'static str {
+        if let Some((_, kind)) = self.stored() {
+            return super::snapshot::kind_name(kind);
+        }
         match self.value() {
             None | Some(Value::Text(_)) => "string",
             Some(Value::List(_)) => "list",
@@ -264,6 +303,20 @@ pub(crate) fn allocated(bytes: usize) -> usize {
         0 => 0,
         _ => (bytes + 8).next_multiple_of(16).max(32),
     }
+}
+
+/// The bytes of a small entry, never used.
+fn small(flags: u8, key_len: u8, key: &[u8], deadline_ms: Option<u64>, tail: &[u8]) -> Box<[u8]> {
+    let deadline = deadline_ms.map(u64::to_le_bytes);
+    let deadline = deadline.as_ref().map_or(&[][..], |bytes| bytes);
+    let mut bytes = Vec::with_capacity(HEAD + deadline.len() + key.len() + tail.len());
+    bytes.push(flags | if deadline.is_empty() { 0 } else { HAS_DEADLINE });
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.push(key_len);
+    bytes.extend_from_slice(deadline);
+    bytes.extend_from_slice(key);
+    bytes.extend_from_slice(tail);
+    bytes.into_boxed_slice()
 }
 
 fn deadline_size(small: &[u8]) -> usize {

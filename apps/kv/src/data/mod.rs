@@ -1,8 +1,9 @@
 //! The data: databases of keys, their values, and the commands on them. No client, no I/O, no clock of its own.
 //!
 //! ```text
-//!  commands ─▶ keyspace (one database at one time: due keys, effects) ─▶ store ─▶ database ─▶ directory ─▶ entry
-//!                                                                                    └─▶ deadlines, bytes, snapshot
+//!  commands ─▶ keyspace (one database at one time: due keys, effects) ─▶ store ─▶ database ─▶ entries ─▶ directory ─▶ entry
+//!                                                                          │           └─▶ deadlines, bytes, snapshot
+//!                                                                          └─▶ spill ─▶ a value store
 //! ```
 //!
 //! Time and the seed of chance are given. The log of a command does the same whenever it is done again at time 0, at which
@@ -13,6 +14,7 @@ mod commands;
 mod database;
 mod directory;
 mod dropped;
+mod entries;
 mod entry;
 mod extended;
 mod glob;
@@ -24,6 +26,7 @@ mod packed;
 mod set;
 mod snapshot;
 mod sorted;
+mod spill;
 mod store;
 mod tree;
 
@@ -33,4 +36,5 @@ mod tests;
 pub use commands::COMMANDS;
 pub use glob::matches as glob_matches;
 pub use snapshot::{Damaged, SnapshotStep};
+pub use spill::{SpillCounts, Spilling, ValueStore};
 pub use store::{DATABASES, DatabaseCounts, Eviction, Settings, Store, StoreCounts};

@@ -6,6 +6,7 @@ use super::directory::Keyed;
 use super::dropped::Dropped;
 use super::entry::Entry;
 use super::keyspace::deletion;
+use super::spill::{Spill, is_worth_spilling};
 use crate::command::{Effects, Logged};
 use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
@@ -87,6 +88,15 @@ impl Default for Settings {
     }
 }
 
+/// What is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wants {
+    /// A key with all it has: eviction.
+    Key,
+    /// A value in memory.
+    Value,
+}
+
 /// What INFO says of the data since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreCounts {
@@ -121,6 +131,10 @@ pub struct Store {
     pub(super) counts: StoreCounts,
     /// Deleted and not freed yet.
     pub(super) dropped: Dropped,
+    /// Where values go that memory has no room for, if there is such a place.
+    pub(super) spill: Option<Spill>,
+    /// Fetches that ended while a command waited for another.
+    pub(super) told_later: Vec<(u64, Result<(), String>)>,
     /// Where the next turn of active expiry begins.
     expires_next: usize,
 }
@@ -139,8 +153,18 @@ impl Store {
         let hasher = KeyHasher::new(&mut chance);
         let databases = (0..DATABASES).map(|_| Database::new(hasher.clone())).collect();
         let (settings, counts) = (Settings::default(), StoreCounts::default());
-        let (flushed, dropped, expires_next) = (Vec::new(), Dropped::default(), 0);
-        Store { databases, flushed, hasher, chance, settings, counts, dropped, expires_next }
+        Store {
+            databases,
+            flushed: Vec::new(),
+            hasher,
+            chance,
+            settings,
+            counts,
+            dropped: Dropped::default(),
+            spill: None,
+            told_later: Vec::new(),
+            expires_next: 0,
+        }
     }
 
     /// What an operator has set.
@@ -192,6 +216,7 @@ impl Store {
         effects: &mut Effects,
     ) -> Option<usize> {
         self.dropped.free(FREED_PIECES);
+        self.ask_and_release();
         let due = |database: &Database| database.soonest_ms().is_some_and(|ms| ms < now_ms);
         let order = (0..self.databases.len()).map(|n| (self.expires_next + n) % DATABASES);
         let number = order.into_iter().find(|number| due(&self.databases[*number]))?;
@@ -234,7 +259,7 @@ impl Store {
             drawn = drawn.saturating_sub(count);
             here
         })?;
-        let (hash, key) = self.worst(number, now_ms)?;
+        let (hash, key) = self.worst(number, now_ms, Wants::Key)?;
         let entry = self.databases[number].remove(hash, &key);
         entry.into_iter().for_each(|entry| self.dropped.entry(entry));
         self.counts.evicted += 1;
@@ -245,11 +270,19 @@ impl Store {
     }
 
     /// Of a sample of a database's keys, the one that goes first.
-    fn worst(&mut self, number: usize, now_ms: u64) -> Option<(u64, Box<[u8]>)> {
+    pub(super) fn worst(
+        &mut self,
+        number: usize,
+        now_ms: u64,
+        wants: Wants,
+    ) -> Option<(u64, Box<[u8]>)> {
         let database = &self.databases[number];
-        let soonest = || database.soonest().map(|(hash, key)| (hash, Box::from(key)));
+        let soonest = || {
+            let soonest = database.soonest().filter(|_| wants == Wants::Key);
+            soonest.map(|(hash, key)| (hash, Box::from(key)))
+        };
         let policy = self.settings.eviction;
-        if policy == Eviction::VolatileTtl {
+        if policy == Eviction::VolatileTtl && wants == Wants::Key {
             return soonest();
         }
         let samples = match policy {
@@ -258,8 +291,15 @@ impl Store {
         };
         let (mut worst, mut seen): (Option<(u32, &Entry)>, usize) = (None, 0);
         for _ in 0..SAMPLE_LOOKS_MAX {
-            let entry = database.entries.random(&mut self.chance)?;
-            if policy.needs_deadline() && entry.deadline_ms().is_none() {
+            let entry = match wants {
+                Wants::Key => database.entries.random(&mut self.chance),
+                Wants::Value => database.entries.random_in_memory(&mut self.chance),
+            }?;
+            let is_candidate = match wants {
+                Wants::Key => !policy.needs_deadline() || entry.deadline_ms().is_some(),
+                Wants::Value => is_worth_spilling(entry),
+            };
+            if !is_candidate {
                 continue;
             }
             let age = match policy.counts_uses() {

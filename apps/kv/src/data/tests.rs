@@ -1,7 +1,7 @@
 //! What the parts do together: walks over splits, deadlines, eviction, memory.
 
 use super::chance::KeyHasher;
-use super::directory::{Directory, Keyed, PLACE_END, Shown};
+use super::directory::{Directory, Keyed, PLACE_END, Shown, walk_all};
 use super::numbers::IntegerText;
 use super::store::{Eviction, Store};
 use crate::command::{Call, Effects, Logged, Outcome, Run};
@@ -57,7 +57,7 @@ proptest! {
         let (mut walked, mut place) = (0, 0);
         while place < PLACE_END {
             let before = place;
-            place = directory.walk(place, |_, _| {
+            place = walk_all(&[&directory], place, |_, _| {
                 walked += 1;
                 if walked % 3 == 0 { Shown::Enough } else { Shown::More }
             });

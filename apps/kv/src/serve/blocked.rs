@@ -130,6 +130,12 @@ impl Server {
         let command = self.table.command(blocked.call.index);
         let Run::Data(run) = command.run else { return false };
         let (from, args) = (client.out.len(), blocked.call.args());
+        if self.fetch_now(&command, blocked.database, &args).is_err() {
+            // As long as a value is lost there is nothing to take.
+            drop(args);
+            client.blocked = Some(blocked);
+            return false;
+        }
         let database = std::mem::replace(&mut client.database, blocked.database);
         let outcome = self.run_data(run, client, &args, Some(ready));
         client.database = database;
@@ -195,19 +201,29 @@ impl Server {
     /// Does the commands that were held back and are so no longer, in their order.
     pub(crate) fn try_postponed(&mut self) {
         for key in std::mem::take(&mut self.waiters.postponed) {
-            let Some(mut client) = self.clients.take(key) else { continue };
-            if let Some(kept) = client.postponed.take() {
-                if self.holds_back(&self.table.command(kept.index)) {
-                    client.postponed = Some(kept);
-                    self.waiters.postponed.push(key);
-                } else {
-                    self.call(&mut client, kept.index, &kept.args());
-                    self.note_taken(&mut client);
-                }
-            }
-            self.clients.put_back(client);
-            self.serve_waiters();
+            self.try_kept(key);
         }
+    }
+
+    /// Does a command that was kept, unless it is held back.
+    pub(crate) fn try_kept(&mut self, key: Key) {
+        let Some(mut client) = self.clients.take(key) else { return };
+        if let Some(kept) = client.postponed.take() {
+            if self.holds_back(&self.table.command(kept.index)) {
+                client.postponed = Some(kept);
+                self.waiters.postponed.push(key);
+            } else {
+                let before = client.out.len();
+                self.call(&mut client, kept.index, &kept.args());
+                let is_message = self.table.command(kept.index).name.ends_with("subscribe");
+                if matches!(client.replies, Replies::Off | Replies::Skip) && !is_message {
+                    client.out.truncate(before);
+                }
+                self.note_taken(&mut client);
+            }
+        }
+        self.clients.put_back(client);
+        self.serve_waiters();
     }
 }
 

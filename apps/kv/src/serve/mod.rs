@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod datagrams;
 mod describe;
+mod fetch;
 mod log;
 mod messages;
 mod operate;
@@ -29,7 +30,7 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::answer;
+pub(crate) use tests::{answer, answers};
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
@@ -37,7 +38,7 @@ pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot, Syncs};
 pub use shards::{Exchange, Seat};
 
 use crate::command::Run;
-use crate::data::{COMMANDS, Store};
+use crate::data::{COMMANDS, Store, ValueStore};
 use crate::get::Allowed;
 use crate::get::cache::{Cache, CacheSetup};
 use client::{Client, Ending, Key};
@@ -129,6 +130,7 @@ impl Kv {
             watched: transaction::Watched::default(),
             journal: Journal::default(),
             saving: save::Saving::default(),
+            fetching: fetch::Fetching::default(),
             slowlog: slow::Slowlog::default(),
             stats: server::Stats::default(),
             datagrams: Datagrams::default(),
@@ -181,11 +183,14 @@ impl Kv {
             let Found::Row(index) = self.server.table.find(&args) else {
                 return Err(format!("a record has the command `{}`, which there is not", said()));
             };
-            let Run::Data(run) = self.server.table.command(index).run else {
+            let command = self.server.table.command(index);
+            let Run::Data(run) = command.run else {
                 return Err(format!("a record has the command `{}`, which writes nothing", said()));
             };
             reply.clear();
+            self.server.fetch_now(&command, database, &args)?;
             self.server.restore(run, database, &args, &mut reply);
+            self.server.store.spill_excess(0);
             if reply.bytes().first() == Some(&b'-') {
                 let why = String::from_utf8_lossy(reply.bytes()).trim_end().to_owned();
                 return Err(format!("a record's `{}` fails: {why}", said()));
@@ -208,6 +213,17 @@ impl Kv {
     /// True if an entry of the snapshot was not read to its end: then there are pieces behind the last that are missing.
     pub(crate) fn is_loading(&self) -> bool {
         self.server.saving.is_loading()
+    }
+
+    /// From now on values that memory has no room for go to this value store, which is empty: before what was logged is
+    /// done again.
+    pub fn spill_to(&mut self, values: Box<dyn ValueStore>) {
+        self.server.store.spill_to(values);
+    }
+
+    /// True while a command waits for a value that was spilled.
+    pub fn awaits_values(&self) -> bool {
+        self.server.fetching.is_waited_for()
     }
 
     /// From now on writes are logged; `recovered` is what INFO says of the start.
@@ -595,6 +611,8 @@ impl StreamApp for Kv {
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         self.begin();
         let were_writes_held = self.server.holds_writes();
+        // What is done now belongs to this turn's record, and what was answered to a snapshot's next step.
+        self.server.go_on_fetching();
         self.server.journal.commit();
         self.server.go_on_saving();
         if were_writes_held && !self.server.holds_writes() {

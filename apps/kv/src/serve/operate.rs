@@ -259,6 +259,17 @@ fn about_memory(server: &Server, text: &mut String) {
         line!(text, "maxmemory_per_worker", settings.memory_bytes_max.unwrap_or(0));
     }
     line!(text, "maxmemory_policy", policy_name(settings.eviction));
+    if let Some(counts) = server.store.spill_counts() {
+        line!(text, "lsm_values", counts.values);
+        line!(text, "lsm_written", counts.written);
+        line!(text, "lsm_unwritten", counts.unwritten);
+        line!(text, "lsm_fetched", counts.fetched);
+        line!(text, "lsm_waited", counts.waited);
+        line!(text, "lsm_disk_bytes", counts.disk_bytes);
+        if let Some(why) = server.store.spill_failed() {
+            line!(text, "lsm_error", why);
+        }
+    }
 }
 
 fn about_stats(server: &Server, text: &mut String) {

@@ -83,6 +83,8 @@ struct Running {
     is_given: bool,
     /// The log's writer is behind; the bell rings when it is not.
     waits_for_room: bool,
+    /// The value store has yet to answer; the bell rings when it has.
+    waits_for_values: bool,
 }
 
 /// Snapshots: what is asked for, on its way, and done.
@@ -124,7 +126,8 @@ impl Saving {
     /// When it wants a turn, microseconds since 1970.
     pub(crate) fn due_us(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
-        (!running.is_given && !running.waits_for_room).then(|| running.stepped_us + PAUSE_US)
+        let waits = running.waits_for_room || running.waits_for_values;
+        (!running.is_given && !waits).then(|| running.stepped_us + PAUSE_US)
     }
 
     /// A log was joined that takes so many bytes for its snapshot.
@@ -167,7 +170,10 @@ impl Server {
             return;
         }
         match self.journal.snapshot() {
-            Snapshot::Writing => self.step(),
+            Snapshot::Writing => match self.store.snapshot_failed() {
+                None => self.step(),
+                Some(why) => self.end_saving(Err(format!("{why}; the log goes on as before"))),
+            },
             Snapshot::InPlace => self.end_saving(Ok(())),
             Snapshot::Failed(why) => self.end_saving(Err(why)),
             Snapshot::None => {
@@ -199,6 +205,7 @@ impl Server {
             is_walked: false,
             is_given: false,
             waits_for_room: false,
+            waits_for_values: false,
         });
         match begun {
             Ok(()) => self.store.snapshot_begin(),
@@ -210,6 +217,7 @@ impl Server {
         let now_us = self.time.now_us;
         let Saving { bounds, running, pending, given, piece, .. } = &mut self.saving;
         let Some(running) = running.as_mut().filter(|running| !running.is_given) else { return };
+        running.waits_for_values = self.store.snapshot_waits();
         // The clock of the calendar may be set back.
         if !running.waits_for_room && now_us.abs_diff(running.stepped_us) < PAUSE_US {
             return;
@@ -218,6 +226,7 @@ impl Server {
         if pending.is_empty() {
             let step = self.store.snapshot_step(bounds.keys_max, bounds.step_bytes, pending);
             running.is_walked = step == SnapshotStep::Done;
+            running.waits_for_values = self.store.snapshot_waits();
         }
         running.waits_for_room = false;
         while *given < pending.len() {
@@ -321,6 +330,7 @@ impl Server {
         let mut at = 0;
         while at < entries.len() {
             at += self.store.load_entry(&entries[at..]).map_err(|damaged| damaged.to_string())?;
+            self.store.spill_excess(0);
             self.saving.loaded_keys += 1;
         }
         let mut beyond = self.store.databases().enumerate().skip(self.config.databases);

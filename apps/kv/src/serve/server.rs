@@ -13,6 +13,7 @@ use super::{
     client::{Client, Clients, Ending, Kept, Key, Replies, Transaction},
     config::Config,
     datagrams::Datagrams,
+    fetch::Fetching,
     log::Journal,
     messages::Channels,
     save::Saving,
@@ -77,6 +78,7 @@ pub(crate) struct Server {
     pub(crate) watched: Watched,
     pub(crate) journal: Journal,
     pub(crate) saving: Saving,
+    pub(crate) fetching: Fetching,
     pub(crate) slowlog: Slowlog,
     pub(crate) stats: Stats,
     pub(crate) datagrams: Datagrams,
@@ -155,6 +157,7 @@ impl Server {
                 client.postponed = Some(Box::new(Kept::new(index, args)));
                 self.waiters.postponed.push(client.key);
             }
+            Route::Here if self.awaits_values(client, index, args) => {}
             Route::Here => {
                 self.call(client, index, args);
                 return command.name.ends_with("subscribe");
@@ -163,9 +166,9 @@ impl Server {
         false
     }
 
-    /// True while writes must wait: for room in the log, or for a snapshot's copies to be written.
+    /// True while writes must wait: for room in the log, or for a snapshot's copies or spilled values to be written.
     pub(crate) fn holds_writes(&self) -> bool {
-        self.journal.is_full() || self.saving.is_behind()
+        self.journal.is_full() || self.saving.is_behind() || self.fetching.is_behind()
     }
 
     /// True if a command must wait: for the end of a pause, or until writes need not.
@@ -314,8 +317,12 @@ impl Server {
             }
             Run::Data(run) => {
                 let database = client.database;
-                let outcome = match self.shards {
-                    Some(_) if command.name == "scan" => self.scan_shard(run, client, args),
+                let outcome = match (self.fetch_now(&command, database, args), &self.shards) {
+                    (Err(lost), _) => {
+                        client.out.error(&lost);
+                        Outcome::Done
+                    }
+                    (_, Some(_)) if command.name == "scan" => self.scan_shard(run, client, args),
                     _ => self.run_data(run, client, args, None),
                 };
                 self.follow(database, args, &command, client, from);
@@ -442,6 +449,13 @@ impl Server {
             if !self.store.is_over_limit() {
                 return false;
             }
+            if self.spill_one() {
+                continue;
+            }
+            if self.fetching.is_behind() {
+                // The command waits until there is room.
+                return false;
+            }
             self.effects.wants_touched = true;
             let now_ms = self.time.now_ms();
             let Some(database) = self.store.evict_one(now_ms, &mut self.effects) else {
@@ -510,6 +524,7 @@ impl Server {
         self.unblock(client);
         self.depart(client);
         if client.postponed.take().is_some() {
+            self.fetching.forget(client.key);
             self.waiters.postponed.retain(|&key| key != client.key);
         }
     }

@@ -9,6 +9,7 @@ use super::{
     transaction,
 };
 use crate::command::{Command, Flags, Keys, Run};
+pub(crate) use crate::command::{key_places, keys_of};
 use std::collections::BTreeMap;
 
 /// Does a command of the server's.
@@ -153,35 +154,6 @@ impl Table {
     pub(crate) fn containers(&self) -> &BTreeMap<&'static str, Vec<usize>> {
         &self.containers
     }
-}
-
-/// The keys among a command's arguments, by their places. What a client counts wrong names no key.
-pub(crate) fn key_places(keys: Keys, args: usize, counted: Option<usize>) -> Vec<usize> {
-    let mut places = Vec::new();
-    if keys.first > 0 && keys.step > 0 {
-        let last = if keys.last < 0 {
-            args.saturating_sub(keys.last.unsigned_abs() as usize)
-        } else {
-            keys.last as usize
-        };
-        places.extend((keys.first as usize..=last.min(args - 1)).step_by(keys.step as usize));
-    }
-    if keys.numkeys > 0 {
-        let first = keys.numkeys as usize + 1;
-        let end = counted.and_then(|count| first.checked_add(count)).filter(|&end| end <= args);
-        places.extend(first..end.unwrap_or(first));
-    }
-    places
-}
-
-/// The same of the arguments themselves.
-pub(crate) fn keys_of<'a>(keys: Keys, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    let counted = args
-        .get(keys.numkeys as usize)
-        .filter(|_| keys.numkeys > 0)
-        .and_then(|text| laneway_resp::integer(text))
-        .and_then(|count| usize::try_from(count).ok());
-    key_places(keys, args.len(), counted).into_iter().map(|place| args[place]).collect()
 }
 
 /// A word in lower case behind the first `from` bytes; where it ends.

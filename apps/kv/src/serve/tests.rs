@@ -5,6 +5,8 @@ mod datagrams;
 mod durable;
 mod saved;
 mod shards;
+mod shards_data;
+mod spilled;
 mod torture;
 
 use super::*;
@@ -180,20 +182,28 @@ impl World {
 
 /// What a server answers to one client's one command, when it is durable; the server ends then.
 pub(crate) fn answer(kv: Kv, args: &[&[u8]]) -> String {
+    answers(kv, &[args.to_vec()]).remove(0)
+}
+
+/// The same of several commands, one behind the other.
+pub(crate) fn answers(kv: Kv, commands: &[Vec<&[u8]>]) -> Vec<String> {
     let mut world =
         World { kv, peers: Peers::default(), now_us: Rc::new(Cell::new(START_US)), next: 0 };
     let conn = world.open();
-    let mut bytes = Vec::new();
-    laneway_resp::command(args, &mut bytes);
-    world.arrive(conn, &bytes);
-    loop {
-        let said = world.received(conn);
-        if !said.is_empty() {
-            return said;
+    let answer = |args: &Vec<&[u8]>| {
+        let mut bytes = Vec::new();
+        laneway_resp::command(args, &mut bytes);
+        world.arrive(conn, &bytes);
+        loop {
+            let said = world.received(conn);
+            if !said.is_empty() {
+                return said;
+            }
+            std::thread::yield_now();
+            world.turn();
         }
-        std::thread::yield_now();
-        world.turn();
-    }
+    };
+    commands.iter().map(answer).collect()
 }
 
 /// The words of a line as a command.

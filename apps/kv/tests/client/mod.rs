@@ -1,6 +1,6 @@
 //! Two ways to ask: the store behind the least of servers, and a real `redis-server` over a socket in a folder of its own.
 
-use laneway_kv::{Call, Command, DATA_COMMANDS, Effects, Outcome, Run, Store};
+use laneway_kv::{Call, Command, DATA_COMMANDS, Effects, LsmValues, Outcome, Run, Store};
 use laneway_resp::{Protocol, Reply};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A command's arguments, its name first.
@@ -20,12 +21,48 @@ pub(crate) struct Local {
     pub(crate) now_ms: u64,
     pub(crate) reply: Reply,
     pub(crate) effects: Effects,
+    /// Behind the store, whose values beyond memory are in it.
+    _folder: Option<Folder>,
+}
+
+/// A folder of the test's own, removed with it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(test: &str) -> Folder {
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("laneway-kv-{test}-{number}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder can be made for the test");
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed does not change what the test has seen.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Local {
     pub(crate) fn new(store: Store, now_ms: u64) -> Local {
         let (reply, effects) = (Reply::new(Protocol::Resp2), Effects::default());
-        Local { store, database: 0, now_ms, reply, effects }
+        Local { store, database: 0, now_ms, reply, effects, _folder: None }
+    }
+
+    /// The same, whose values beyond so many bytes are in an LSM tree.
+    pub(crate) fn spilling(
+        mut store: Store,
+        now_ms: u64,
+        test: &str,
+        memory_bytes_max: usize,
+    ) -> Local {
+        let folder = Folder::new(test);
+        store.settings_mut().memory_bytes_max = Some(memory_bytes_max);
+        store.spill_to(Box::new(LsmValues::open(&folder.0, None).expect("an empty folder")));
+        Local { _folder: Some(folder), ..Local::new(store, now_ms) }
     }
 
     /// The reply to a command. One that waits is answered as inside MULTI: with nothing.
@@ -49,6 +86,7 @@ impl Local {
             return self.reply.bytes().to_vec();
         }
         let Run::Data(run) = command.run else { panic!("{name} is the server's") };
+        self.store.fetch_now(command, self.database, args).expect("no value is lost");
         let outcome = run(&mut Call {
             args,
             store: &mut self.store,
@@ -63,6 +101,7 @@ impl Local {
             Outcome::Waits { null_array: true, .. } => self.reply.null_array(),
             Outcome::Waits { null_array: false, .. } => self.reply.null(),
         }
+        self.store.spill_excess(self.now_ms);
         self.reply.bytes().to_vec()
     }
 }

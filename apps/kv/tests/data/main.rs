@@ -5,5 +5,6 @@
 mod client;
 mod commands;
 mod cts;
+mod excused;
 mod judge;
 mod replay;

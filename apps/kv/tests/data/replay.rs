@@ -24,6 +24,17 @@ impl Written {
     fn new(seed: u64) -> Written {
         let mut draw = Random::seeded(seed);
         let local = Local::new(Store::with_seed(draw.draw()), START_MS);
+        Written::of(local, draw)
+    }
+
+    /// Whose values are mostly on the disk.
+    fn spilling(seed: u64) -> Written {
+        let mut draw = Random::seeded(seed);
+        let (store, bytes) = (Store::with_seed(draw.draw()), draw.below(100_000));
+        Written::of(Local::spilling(store, START_MS, "replay-values", bytes), draw)
+    }
+
+    fn of(local: Local, draw: Random) -> Written {
         let mut written = Written { local, log: Log::new(), draw };
         for number in 0..KEYS {
             let command = match number % 4 {
@@ -180,10 +191,20 @@ fn the_log_from_the_start_gives_the_data() {
 
 #[test]
 fn a_snapshot_and_the_log_since_it_began_give_the_data() {
+    saved_and_replayed(Written::new);
+}
+
+/// A snapshot has what is on the disk as it was when the snapshot began, whatever is fetched, changed or deleted meanwhile.
+#[test]
+fn a_snapshot_of_values_on_disk_and_the_log_since_it_began_give_the_data() {
+    saved_and_replayed(Written::spilling);
+}
+
+fn saved_and_replayed(begin: fn(u64) -> Written) {
     let seed = laneway_testkit::seed();
-    let mut written = Written::new(seed);
-    written.local.store.settings_mut().eviction = laneway_kv::Eviction::VolatileLru;
+    let mut written = begin(seed);
     for _ in 0..3 {
+        written.local.store.settings_mut().eviction = laneway_kv::Eviction::VolatileLru;
         (0..COMMANDS / 8).for_each(|_| written.step());
         let (mut snapshot, mut steps) = (Vec::new(), 0);
         written.log.clear();
@@ -192,21 +213,27 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
             == SnapshotStep::More
         {
             (0..20).for_each(|_| written.step());
+            while written.local.store.snapshot_waits() {
+                written.local.store.answered();
+                std::thread::yield_now();
+            }
             steps += 1;
         }
+        assert_eq!(written.local.store.snapshot_failed(), None);
         (0..COMMANDS / 8).for_each(|_| written.step());
         let (mut store, mut at) = (Store::with_seed(!seed), 0);
         while at < snapshot.len() {
             at += store.load_entry(&snapshot[at..]).expect("it was written so");
         }
         eprintln!(
-            "{} bytes in {steps} steps, {} commands since",
+            "{} bytes in {steps} steps, {} commands since; {:?}",
             snapshot.len(),
-            written.log.len()
+            written.log.len(),
+            written.local.store.spill_counts()
         );
         let read = replay(store, &written.log);
         assert_same(written.local, read);
-        written = Written::new(written.draw.draw());
+        written = begin(written.draw.draw());
     }
 }
 

@@ -178,7 +178,7 @@ impl Server {
         } else if self.holds_back(&row.command) {
             client.postponed = Some(Box::new(Kept::new(index, args)));
             self.waiters.postponed.push(client.key);
-        } else {
+        } else if !self.awaits_values(client, index, args) {
             self.call(client, index, args);
         }
         end_if_done(client);

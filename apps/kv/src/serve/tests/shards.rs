@@ -7,24 +7,24 @@ use laneway_testkit::Random;
 use std::collections::VecDeque;
 
 /// A client: its worker, and its connection there.
-type Conn = (usize, ConnId);
+pub(super) type Conn = (usize, ConnId);
 
 /// Workers of one store.
-struct Crew {
-    worlds: Vec<World>,
+pub(super) struct Crew {
+    pub(super) worlds: Vec<World>,
     bells: Vec<Bell>,
 }
 
 impl Crew {
-    fn new(workers: usize) -> Crew {
+    pub(super) fn new(workers: usize) -> Crew {
         Crew::with(workers, Config::default())
     }
 
-    fn with(workers: usize, config: Config) -> Crew {
+    pub(super) fn with(workers: usize, config: Config) -> Crew {
         Crew::of((0..workers).map(|_| World::with(config.clone(), None)).collect())
     }
 
-    fn of(mut worlds: Vec<World>) -> Crew {
+    pub(super) fn of(mut worlds: Vec<World>) -> Crew {
         let exchange = Exchange::new(worlds.len());
         let bells: Vec<Bell> = worlds.iter().map(|_| Bell::new().expect("a descriptor")).collect();
         for (worker, world) in worlds.iter_mut().enumerate() {
@@ -33,7 +33,7 @@ impl Crew {
         Crew { worlds, bells }
     }
 
-    fn open(&mut self, worker: usize) -> Conn {
+    pub(super) fn open(&mut self, worker: usize) -> Conn {
         (worker, self.worlds[worker].open())
     }
 
@@ -55,11 +55,11 @@ impl Crew {
         self.worlds[worker].arrive(conn, bytes);
     }
 
-    fn received(&mut self, (worker, conn): Conn) -> String {
+    pub(super) fn received(&mut self, (worker, conn): Conn) -> String {
         self.worlds[worker].received(conn)
     }
 
-    fn ask(&mut self, conn: Conn, line: &str) -> String {
+    pub(super) fn ask(&mut self, conn: Conn, line: &str) -> String {
         self.arrive(conn, &array(line));
         self.settle();
         self.received(conn)
@@ -71,7 +71,7 @@ impl Crew {
         }
     }
 
-    fn pass_ms(&mut self, ms: u64) {
+    pub(super) fn pass_ms(&mut self, ms: u64) {
         self.worlds.iter_mut().for_each(|world| world.pass_ms(ms));
         self.settle();
     }
