@@ -3,8 +3,9 @@
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};
 use crate::get::{Allowed, cache::CacheSetup};
-use crate::serve::{Config, Exchange, Kv, Setup};
+use crate::serve::{Config, Exchange, Kv, Setup, slot_of};
 use crate::tls::TlsRun;
+use crate::upstream::{Upstream, UpstreamSettings};
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -39,6 +40,8 @@ pub struct KvRun {
     pub exchange: Option<Exchange>,
     /// TLS of the last ports, if some speak it.
     pub tls: Option<TlsRun>,
+    /// The cluster that has the data, if they are not the store's own.
+    pub upstream: Option<UpstreamSettings>,
 }
 
 impl KvRun {
@@ -130,6 +133,15 @@ impl AppKind for KvKind {
             recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()))
                 .map_err(|error| input(error.to_string()))?;
         }
+        if let Some(settings) = &run.upstream {
+            let far = Upstream::start(settings, slot_of, place.bell.clone());
+            let far = far.map_err(|error| LaneError::Input {
+                lane: Self::FACTS.name.to_owned(),
+                name: "the thread that asks the cluster".to_owned(),
+                why: error.to_string(),
+            })?;
+            kv.join_cluster(Box::new(far), settings.bound_us);
+        }
         let counts = Rc::new(Counts::default());
         if run.tls.is_some() {
             kv.join_tls(Rc::clone(&counts));
@@ -185,6 +197,7 @@ mod tests {
             log: Some((folder.clone(), Policy::Always)),
             exchange: None,
             tls: None,
+            upstream: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let place = || Place {
@@ -217,6 +230,7 @@ mod tests {
             log: Some((folder.clone(), Policy::Always)),
             exchange: (workers > 1).then(|| Exchange::new(workers)),
             tls: None,
+            upstream: None,
         };
         let bell = Bell::new().expect("a descriptor");
         let begin = |run: &KvRun, worker, workers| {

@@ -14,6 +14,7 @@ mod get;
 mod kind;
 mod serve;
 mod tls;
+mod upstream;
 
 pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
@@ -27,3 +28,4 @@ pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
 };
 pub use tls::{TlsArguments, TlsRun};
+pub use upstream::{Address, UpstreamSettings};
