@@ -77,6 +77,13 @@ struct Waiter {
     kind: Kind,
 }
 
+impl Waiter {
+    fn new(client: &Client, index: usize, slot: u16, commands: &[Vec<u8>], kind: Kind) -> Waiter {
+        let bytes = commands.iter().map(Vec::len).sum();
+        Waiter { client: (client.key, client.id), index, slot, bytes, kind }
+    }
+}
+
 #[derive(Debug)]
 enum Kind {
     /// A read of one key that is fetched, and when that was asked for.
@@ -179,12 +186,6 @@ impl Server {
         let (keys, now_ms) = (keys_of(row.keys, args), self.time.now_ms());
         let Some(front) = &mut self.front else { return false };
         let slot = keys.first().map_or(0, |key| slot_of(key));
-        let mut bytes = Vec::new();
-        let way = Way::Through(client.out.protocol());
-        let waiter = |bytes: &[Vec<u8>], kind| {
-            let bytes = bytes.iter().map(Vec::len).sum();
-            Waiter { client: (client.key, client.id), index, slot, bytes, kind }
-        };
         if manner(&row) == Manner::Read {
             let now_us = front.far.now_us();
             let mut is_here = !keys.is_empty();
@@ -201,16 +202,26 @@ impl Server {
             if row.keys.last == 1 {
                 front.counts.fills += 1;
                 front.cover.begin_fill(slot, keys[0], front.next_id);
-                let mut ends = Vec::new();
-                command(&[b"GET", keys[0]], &mut bytes);
+                let (mut value, mut ends) = (Vec::new(), Vec::new());
+                command(&[b"GET", keys[0]], &mut value);
                 command(&[b"PTTL", keys[0]], &mut ends);
-                let commands = vec![bytes, ends];
+                let commands = vec![value, ends];
                 let kind = Kind::Fill { call: Kept::new(index, args), asked_ms: now_ms };
-                let waiter = waiter(&commands, kind);
+                let waiter = Waiter::new(client, index, slot, &commands, kind);
                 front.ask(client, waiter, Way::Fill, commands);
                 return true;
             }
         }
+        self.pass_through(client, index, args);
+        true
+    }
+
+    /// Has the node of a command's keys do it.
+    fn pass_through(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
+        let row = self.table.command(index);
+        let keys = keys_of(row.keys, args);
+        let Some(front) = &mut self.front else { return };
+        let slot = keys.first().map_or(0, |key| slot_of(key));
         front.counts.through += 1;
         let mut written: Vec<Box<[u8]>> = Vec::new();
         let mut spoiled = Vec::new();
@@ -222,12 +233,13 @@ impl Server {
                 written.push(key.into());
             }
         }
+        let mut bytes = Vec::new();
         command(args, &mut bytes);
         let commands = vec![bytes];
-        let waiter = waiter(&commands, Kind::Through { written });
+        let way = Way::Through(client.out.protocol());
+        let waiter = Waiter::new(client, index, slot, &commands, Kind::Through { written });
         front.ask(client, waiter, way, commands);
         self.drop_values(&spoiled);
-        true
     }
 
     /// Takes values out of the store.
@@ -237,12 +249,13 @@ impl Server {
         }
     }
 
-    /// Has the store do a command that no client asked for.
-    fn apply_here(&mut self, args: &[&[u8]]) {
+    /// Has the store do a command that no client asked for; false if it does not take it.
+    fn apply_here(&mut self, args: &[&[u8]]) -> bool {
         let row = self.table.index_of(args[0]).map(|index| self.table.command(index).run);
-        if let Some(Run::Data(run)) = row {
-            self.restore(run, 0, args, &mut Reply::default());
-        }
+        let Some(Run::Data(run)) = row else { return false };
+        let mut reply = Reply::default();
+        self.restore(run, 0, args, &mut reply);
+        reply.bytes().first() != Some(&b'-')
     }
 
     /// Hands over what this turn asks.
@@ -347,16 +360,19 @@ impl Server {
         let has_ticket = front.cover.end_fill(&key, id);
         front.cover.forget(slot, &key);
         self.apply_here(&[b"del", &key]);
-        let is_there = match &value {
-            Value::Bulk(bytes) => {
-                let ends = u64::try_from(left_ms).ok().map(|left_ms| asked_ms + left_ms);
-                let at = ends.unwrap_or_default().max(1).to_string();
-                let args: [&[u8]; 5] = [b"set", &key, bytes, b"pxat", at.as_bytes()];
-                self.apply_here(if ends.is_some() { &args } else { &args[..3] });
-                true
+        let is_there = matches!(value, Value::Bulk(_));
+        if let Value::Bulk(bytes) = &value {
+            let ends = u64::try_from(left_ms).ok().map(|left_ms| asked_ms.saturating_add(left_ms));
+            let at = ends.unwrap_or_default().clamp(1, i64::MAX as u64).to_string();
+            let args: [&[u8]; 5] = [b"set", &key, bytes, b"pxat", at.as_bytes()];
+            if !self.apply_here(if ends.is_some() { &args } else { &args[..3] }) {
+                // It is longer than any here: the node does the command itself.
+                if let Some(client) = client {
+                    self.pass_through(client, call.index, &call.args());
+                }
+                return;
             }
-            _ => false,
-        };
+        }
         if let (Some(client), Run::Data(run)) = (client, self.table.command(call.index).run) {
             // The value was there when the node was asked, so its deadline has not passed for this reader.
             let now_us = std::mem::replace(&mut self.time.now_us, asked_ms * 1000);

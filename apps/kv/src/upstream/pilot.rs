@@ -254,11 +254,14 @@ impl Pilot {
 
     fn fail(&mut self, asked: Asked) {
         let why = String::from_utf8_lossy(&asked.why).into_owned();
-        // A node's own error begins with its code.
-        let has_code = why.split(' ').next().is_some_and(|code| {
-            code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase())
-        });
-        let text = if has_code { why } else { format!("CLUSTERDOWN {why}") };
+        // A node's own error begins with its code; a redirection is no client's business.
+        let is_code = |code: &str| {
+            code.len() > 3 && code.bytes().all(|byte| byte.is_ascii_uppercase()) && code != "MOVED"
+        };
+        let text = match why.split(' ').next().is_some_and(is_code) {
+            true => why,
+            false => format!("CLUSTERDOWN no node does the command: {why}"),
+        };
         self.answer(&asked, Answer::Failed(text));
     }
 
@@ -563,7 +566,7 @@ fn answer_of(asked: &Asked, replies: Vec<Value>, is_owner: bool) -> Answer {
     let mut replies = replies.into_iter();
     match (asked.request.way, replies.next(), replies.next()) {
         (Way::Fill, Some(Value::Error(text)), _) | (Way::Fill, _, Some(Value::Error(text))) => {
-            Answer::Failed(String::from_utf8_lossy(&text).into_owned())
+            Answer::Raw([b"-", &text[..], b"\r\n"].concat())
         }
         (Way::Fill, Some(value), Some(Value::Integer(left_ms))) => {
             Answer::Filled { value, left_ms, is_covered: is_owner }
