@@ -28,4 +28,4 @@ pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot,
 };
 pub use tls::{TlsArguments, TlsRun};
-pub use upstream::{Address, UpstreamSettings};
+pub use upstream::{Address, Login, Named, UpstreamSettings};

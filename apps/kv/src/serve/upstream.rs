@@ -300,11 +300,10 @@ impl Server {
         if let Kind::Through { written } = &kind {
             written.iter().for_each(|key| front.cover.end_write(key));
         }
-        let is_his = |client: &Box<Client>| client.id == number && client.awaited == Some(id);
         // One that is gone left its place to another, perhaps; its command was done all the same.
-        let waits =
-            self.clients.get(key).is_some_and(|one| one.id == number && one.awaited == Some(id));
-        let mut client = if waits { self.clients.take(key).filter(is_his) } else { None };
+        let is_his = |one: &Client| one.id == number && one.awaited == Some(id);
+        let waits = self.clients.get(key).is_some_and(is_his);
+        let mut client = if waits { self.clients.take(key) } else { None };
         let from = client.as_ref().map_or(0, |client| client.out.len());
         if let Some(client) = &mut client {
             client.awaited = None;

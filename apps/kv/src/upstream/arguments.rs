@@ -1,6 +1,7 @@
 //! What may be said of the cluster in the back.
 
-use super::{Address, UpstreamSettings};
+use super::UpstreamSettings;
+use super::map::Named;
 use clap::Args;
 use laneway_kinds::Failure;
 
@@ -9,7 +10,7 @@ use laneway_kinds::Failure;
 pub(crate) struct UpstreamArguments {
     /// Stand in front of a cluster: redis-cluster://[USER:PASSWORD@]HOST:PORT[,HOST:PORT...]
     #[arg(long, value_name = "URL", value_parser = UpstreamSettings::parse)]
-    upstream: Option<(Vec<Address>, Option<(String, String)>)>,
+    upstream: Option<Named>,
     /// Milliseconds by which a value that is read here may be older than the cluster's
     #[arg(long, value_name = "MS", default_value_t = 1000, requires = "upstream",
         value_parser = clap::value_parser!(u32).range(20..=60_000))]

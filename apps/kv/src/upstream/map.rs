@@ -41,13 +41,19 @@ impl FromStr for Address {
 /// The longest name of a host (RFC 1035).
 const HOST_BYTES_MAX: usize = 255;
 
+/// A user and a password.
+pub type Login = (String, String);
+
+/// The nodes that a URL names, and how one logs in there.
+pub type Named = (Vec<Address>, Option<Login>);
+
 /// Which cluster is in the back, and how long it is waited for.
 #[derive(Clone, Debug)]
 pub struct UpstreamSettings {
     /// Nodes that are asked for the others.
     pub seeds: Vec<Address>,
     /// Its user and password, if it wants some.
-    pub login: Option<(String, String)>,
+    pub login: Option<Login>,
     /// How old a value may be that is read here: microseconds since the last sign of its node.
     pub bound_us: u64,
     /// How long an answer is waited for, redirections and a failover included, microseconds.
@@ -62,7 +68,7 @@ impl UpstreamSettings {
     ///
     /// # Errors
     /// The text is not of this form.
-    pub fn parse(text: &str) -> Result<(Vec<Address>, Option<(String, String)>), String> {
+    pub fn parse(text: &str) -> Result<Named, String> {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| {
             format!("`{text}`: use {SCHEME}HOST:PORT, with more nodes behind commas")
         })?;

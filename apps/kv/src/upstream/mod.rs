@@ -49,7 +49,7 @@ mod simulation;
 pub(crate) use arguments::UpstreamArguments;
 pub(crate) use carrier::Upstream;
 pub(crate) use cover::Cover;
-pub use map::{Address, UpstreamSettings};
+pub use map::{Address, Login, Named, UpstreamSettings};
 
 use laneway_resp::{Protocol, Value};
 use std::fmt;

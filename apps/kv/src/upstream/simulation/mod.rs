@@ -10,6 +10,8 @@
 //! against what the cluster has done: it shows no version older than one whose write through us was answered before the read
 //! began, none older than what was there for longer than the bound, and none older than an earlier GET has shown.
 
+#![expect(clippy::print_stdout, reason = "the seed of a failure")]
+
 mod cluster;
 
 use super::map::UpstreamSettings;
@@ -122,6 +124,9 @@ enum Doing {
     Set(usize, u64),
 }
 
+/// When a command was asked, what it is, and the least place in the history that its answer may show.
+type Asked = (u64, Doing, usize);
+
 struct Sim {
     chance: Chance,
     now_us: u64,
@@ -133,7 +138,7 @@ struct Sim {
     cables: BTreeMap<LinkId, Cable>,
     next_wire: u64,
     keys: Vec<Vec<u8>>,
-    clients: Vec<(ConnId, Option<(u64, Doing, usize)>)>,
+    clients: Vec<(ConnId, Option<Asked>)>,
     next_version: u64,
     /// By key: the place in its history up to which a write through us was answered, and a GET has shown.
     answered: Vec<usize>,
