@@ -114,6 +114,7 @@ deb: toolchain ## a package with the binary, manual pages, completions and units
 # make soak APP=relay LANE=socket|uring|afxdp|xdp MINUTES=10; SEED=n draws the same again
 # make soak APP=kv LANE=socket|uring WORKERS=2 MINUTES=10; SEED=n
 # make soak APP=connections LANE=socket|uring|packet
+# make soak APP=kv-cluster MINUTES=10; SEED=n
 # make soak APP=journal; SEED=n
 APP ?= forward
 LANE ?= socket
@@ -133,9 +134,12 @@ soak: toolchain ## numbered frames while rules come and go: none doubled, reorde
 	        cargo test --release --package laneway-cli --test store -- --ignored soak_for_as_long --nocapture ;; \
 	    connections) LANEWAY_SOAK_LANE="$(LANE)" \
 	        cargo test --release --package laneway-cli --test store -- --ignored nothing_is_left --nocapture ;; \
+	    kv-cluster) export LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 30)) LANEWAY_SOAK_SEED=$(SEED); \
+	        cargo test --release --package laneway-kv --lib -- --ignored soak_in_front --nocapture && \
+	        cargo test --release --package laneway-registry --test store -- --ignored soak_in_front --nocapture ;; \
 	    journal) LANEWAY_JOURNAL_ALL=1 LANEWAY_JOURNAL_SEED=$(SEED) \
 	        cargo test --release --package laneway-journal --tests ;; \
-	    *) echo "make soak: APP=$(APP) has none; use forward, relay, kv, connections or journal"; exit 2 ;; \
+	    *) echo "make soak: APP=$(APP) has none; use forward, relay, kv, connections, kv-cluster or journal"; exit 2 ;; \
 	esac
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it

@@ -1,6 +1,8 @@
 //! The store on kernel sockets, on io_uring and through the stack, asked by Redis's own programs. Whether every request
 //! is answered, never how fast.
 
+#[path = "store/in_front.rs"]
+mod in_front;
 #[path = "store/judged.rs"]
 mod judged;
 #[path = "store/over_udp.rs"]

@@ -6,6 +6,7 @@ use crate::get::cache::{ALLOWED_MAX, CacheSetup, LISTEN_MAX, SLOTS, SLOTS_MAX};
 use crate::kind::{KvKind, KvReport, KvRun, Udp};
 use crate::serve::{Config, Exchange, bytes_of, policy};
 use crate::tls::TlsArguments;
+use crate::upstream::{UpstreamArguments, UpstreamSettings};
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -85,6 +86,8 @@ pub struct KvArguments {
     /// The folder of the log
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    upstream: UpstreamArguments,
 }
 
 /// Where data are.
@@ -218,6 +221,11 @@ longer than its request. On lane xdp a program on the interface answers what it 
 rest, and every connection, is served by the kernel's sockets. A write takes its key out of the program's
 cache before its reply leaves.
 
+With --upstream redis-cluster://HOST:PORT it stands in front of a Redis or Valkey Cluster: strings are read from
+its own memory, up to --maxmemory of them, and fetched where they are missing; the cluster says when one
+changes. Every other command goes to the node that has its keys, and is answered when that has answered.
+Transactions, messages, blocking commands and those on all keys are refused there.
+
 Examples:
   laneway run kv --lane socket
   laneway run kv --lane uring --appendonly yes --dir /var/lib/kv --appendfsync always
@@ -226,6 +234,7 @@ Examples:
   laneway run kv --lane uring --tls-listen 0.0.0.0:6380 --requirepass secret \
       --tls-cert-file kv.crt --tls-key-file kv.key --tls-ca-cert-file clients.crt
   laneway run kv --lane uring --listen 0.0.0.0:6379 --requirepass secret --maxmemory 2gb
+  laneway run kv --lane uring --upstream redis-cluster://10.0.0.1:6379,10.0.0.2:6379 --maxmemory 2gb
   sudo laneway run kv --lane packet --on eth1 --listen 192.0.2.9:6379 --protected-mode no
   sudo laneway run kv --lane xdp --on eth1 --listen 192.0.2.9:6379 --udp-allow 192.0.2.0/24";
 
@@ -315,9 +324,13 @@ Examples:
             ));
         }
         let log = folder.map(|folder| (folder, arguments.appendfsync));
+        let upstream = arguments.upstream.check()?;
+        if let Some(settings) = &upstream {
+            in_front_of(settings, &mut config, log.is_some(), udp.is_some())?;
+        }
         let password = arguments.requirepass.clone();
         let exchange = (workers > 1).then(|| Exchange::new(workers));
-        Ok(KvRun { service, config, password, udp, log, spills, exchange, tls })
+        Ok(KvRun { service, config, password, udp, log, spills, exchange, tls, upstream })
     }
 
     fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
@@ -337,6 +350,10 @@ Examples:
             (None, false) => "every client, without a password",
         };
         let data = match &run.log {
+            None if let Some(UpstreamSettings { seeds, .. }) = &run.upstream => {
+                let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
+                format!("the data are those of the cluster at {}", seeds.join(", "))
+            }
             None => "the data are in memory and end with the run".to_owned(),
             Some((folder, policy)) => {
                 let beyond =
@@ -401,6 +418,31 @@ Examples:
     fn worker_line(_run: &KvRun, lane: &RunReport, report: &KvReport) -> WorkerLine {
         WorkerLine { seen: report.connections.total(), sent: lane.app.tx_bytes }
     }
+}
+
+/// Makes a configuration that of a cache in front of a cluster.
+fn in_front_of(
+    settings: &UpstreamSettings,
+    config: &mut Config,
+    has_log: bool,
+    has_udp: bool,
+) -> Result<(), Failure> {
+    let at = &settings.seeds[0];
+    let why = if has_log {
+        "--appendonly yes: the cluster has the data and makes them durable; leave it out"
+    } else if has_udp {
+        "GET over UDP is not served in front of a cluster; leave --udp-listen out"
+    } else if config.data.memory_bytes_max.is_none() {
+        "how much memory may the copies take? Give --maxmemory BYTES, such as 500mb"
+    } else {
+        // A cluster has one database.
+        config.databases = 1;
+        if config.data.eviction == Eviction::None {
+            config.data.eviction = Eviction::AllKeysLru;
+        }
+        return Ok(());
+    };
+    Err(Failure::input(format!("--upstream redis-cluster://{at}: {why}")))
 }
 
 /// GET over UDP, if it is asked for.

@@ -3,8 +3,9 @@
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};
 use crate::get::{Allowed, cache::CacheSetup};
-use crate::serve::{Config, Exchange, Kv, Setup};
+use crate::serve::{Config, Exchange, Kv, Setup, slot_of};
 use crate::tls::TlsRun;
+use crate::upstream::{Upstream, UpstreamSettings};
 use laneway_core::LaneError;
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -41,6 +42,8 @@ pub struct KvRun {
     pub exchange: Option<Exchange>,
     /// TLS of the last ports, if some speak it.
     pub tls: Option<TlsRun>,
+    /// The cluster that has the data, if they are not the store's own.
+    pub upstream: Option<UpstreamSettings>,
 }
 
 impl KvRun {
@@ -131,6 +134,15 @@ impl AppKind for KvKind {
             let (own, shard) = shard_folder(folder, place.worker, place.workers).map_err(input)?;
             recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()), run.spills)
                 .map_err(input)?;
+        }
+        if let Some(settings) = &run.upstream {
+            let far = Upstream::start(settings, slot_of, place.bell.clone());
+            let far = far.map_err(|error| LaneError::Input {
+                lane: Self::FACTS.name.to_owned(),
+                name: "the thread that asks the cluster".to_owned(),
+                why: error.to_string(),
+            })?;
+            kv.join_cluster(Box::new(far), settings.bound_us);
         }
         let counts = Rc::new(Counts::default());
         if run.tls.is_some() {

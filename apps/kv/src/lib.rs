@@ -15,6 +15,7 @@ mod kind;
 mod lsm;
 mod serve;
 mod tls;
+mod upstream;
 
 pub use arguments::KvArguments;
 pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
@@ -29,3 +30,4 @@ pub use serve::{
     Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot, Syncs,
 };
 pub use tls::{TlsArguments, TlsRun};
+pub use upstream::{Address, Login, Named, UpstreamSettings};

@@ -14,6 +14,7 @@ fn what_was_logged_is_there_again_at_the_next_start() {
         spills: false,
         exchange: None,
         tls: None,
+        upstream: None,
     };
     let bell = Bell::new().expect("a descriptor");
     let place =
@@ -41,6 +42,7 @@ fn a_log_is_of_one_number_of_workers() {
         spills: false,
         exchange: (workers > 1).then(|| Exchange::new(workers)),
         tls: None,
+        upstream: None,
     };
     let bell = Bell::new().expect("a descriptor");
     let begin = |run: &KvRun, worker, workers| {
@@ -78,6 +80,7 @@ fn run_in(folder: &Path, spills: bool) -> KvRun {
         spills,
         exchange: None,
         tls: None,
+        upstream: None,
     }
 }
 

@@ -131,6 +131,8 @@ pub(crate) struct Client {
     pub(crate) is_spoiled: bool,
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
+    /// The request at the cluster whose answer it waits for.
+    pub(crate) awaited: Option<u64>,
     /// What several workers add.
     pub(crate) apart: Option<Box<Apart>>,
 }
@@ -179,6 +181,7 @@ impl Client {
             is_spoiled: false,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            awaited: None,
             apart: None,
         }
     }
@@ -229,13 +232,14 @@ impl Client {
     pub(crate) fn is_held(&self) -> bool {
         self.blocked.is_some()
             || self.postponed.is_some()
+            || self.awaited.is_some()
             || self.ending != Ending::Open
             || self.apart.as_ref().is_some_and(|apart| apart.is_held())
     }
 
     /// True while it is owed something that is not written yet.
     pub(crate) fn is_awaiting(&self) -> bool {
-        self.apart.as_ref().is_some_and(|apart| apart.is_awaited())
+        self.awaited.is_some() || self.apart.as_ref().is_some_and(|apart| apart.is_awaited())
     }
 
     /// True when a client of version 2 may only speak of messages.

@@ -26,21 +26,24 @@ mod shards;
 mod slow;
 mod table;
 mod transaction;
+mod upstream;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::{answer, answers};
+pub(crate) use tests::{START_US, World, answer, answers};
 
 pub use config::{Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
 pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot, Syncs};
+pub(crate) use shards::slot_of;
 pub use shards::{Exchange, Seat};
 
 use crate::command::Run;
 use crate::data::{COMMANDS, Store, ValueStore};
 use crate::get::Allowed;
 use crate::get::cache::{Cache, CacheSetup};
+use crate::upstream::Far;
 use client::{Client, Ending, Key};
 use datagrams::Datagrams;
 use laneway_core::{
@@ -139,6 +142,7 @@ impl Kv {
             noted: Vec::new(),
             is_stopping: false,
             shards: None,
+            front: None,
         };
         Kv {
             server,
@@ -242,6 +246,11 @@ impl Kv {
         self.server.slowlog.number_for(worker, workers);
         self.server.shards = Some(Box::new(shards::Shards::new(seat)));
         self.server.share_settings();
+    }
+
+    /// From now on the data are a cache of a cluster's, whose answers `far` has; its own databases but the first are none.
+    pub(crate) fn join_cluster(&mut self, far: Box<dyn Far>, bound_us: u64) {
+        self.server.front = Some(Box::new(upstream::Front::new(far, bound_us)));
     }
 
     /// From now on INFO shows the figures of the TLS that is in front.
@@ -640,6 +649,7 @@ impl StreamApp for Kv {
             self.settle_noted(out);
             self.server.journal.commit();
         }
+        self.server.send_to_cluster();
         (self.turn_ns, self.turn_us) = (turn.now_ns, self.server.time.now_us);
         self.server.time.is_read = false;
     }
@@ -659,10 +669,13 @@ impl StreamApp for Kv {
     fn on_tick<O: StreamOut>(&mut self, _turn: Turn, _out: &mut O) {
         self.begin();
         self.server.read_messages();
+        self.server.read_cluster();
         self.server.time_passed();
         // Other workers ring in most turns, and the upkeep is for every tick, not for every ring.
+        // So does the thread that asks a cluster.
         let now_us = self.server.time.now_us;
-        if self.server.shards.is_none() || now_us.abs_diff(self.upkeep_us) >= UPKEEP_US {
+        let is_rung_often = self.server.shards.is_some() || self.server.front.is_some();
+        if !is_rung_often || now_us.abs_diff(self.upkeep_us) >= UPKEEP_US {
             self.upkeep_us = now_us;
             self.server.expire();
             self.server.watch_growth();

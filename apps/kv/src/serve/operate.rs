@@ -300,6 +300,9 @@ fn about_stats(server: &Server, text: &mut String) {
     for (name, count) in server.datagrams.counts() {
         let _ = write!(text, "{name}:{count}\r\n");
     }
+    for (name, count) in server.front.iter().flat_map(|front| front.figures()) {
+        let _ = write!(text, "{name}:{count}\r\n");
+    }
 }
 
 fn about_replication(_: &Server, text: &mut String) {

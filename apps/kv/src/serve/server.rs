@@ -21,6 +21,7 @@ use super::{
     slow::Slowlog,
     table::{Found, Table, keys_of},
     transaction::Watched,
+    upstream::Front,
 };
 use crate::command::{Call, Command, Effects, Flags, Logged, Outcome, Run};
 use crate::data::Store;
@@ -94,6 +95,8 @@ pub(crate) struct Server {
     pub(crate) run_id: String,
     /// The other workers, if there are any.
     pub(crate) shards: Option<Box<Shards>>,
+    /// The cluster whose data are here as a cache, if there is one.
+    pub(crate) front: Option<Box<Front>>,
     /// The figures of the TLS that is in front, for INFO.
     pub(crate) tls: Option<Rc<Counts>>,
 }
@@ -222,6 +225,9 @@ impl Server {
         {
             return Err(text);
         }
+        if self.front.is_some() {
+            super::upstream::why_not(self.table.row(index), args)?;
+        }
         let route = match &self.shards {
             None => Route::Here,
             Some(shards) => shards.route(client, self.table.row(index), args)?,
@@ -247,6 +253,10 @@ impl Server {
     /// Why the data or the log of this worker take no such command now.
     pub(crate) fn why_no_room(&mut self, command: &Command, args: &[&[u8]]) -> Result<(), String> {
         let flags = command.flags;
+        if self.front.is_some() {
+            // The cluster has the data, and says so itself.
+            return Ok(());
+        }
         if flags.has(Flags::DENYOOM) && self.is_out_of_memory() {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
@@ -284,7 +294,7 @@ impl Server {
         self.count_error(client, from);
     }
 
-    fn count_error(&mut self, client: &Client, from: usize) {
+    pub(crate) fn count_error(&mut self, client: &Client, from: usize) {
         self.stats.error_replies += 1;
         let text = &client.out.bytes()[from..];
         let kind = text[1..].split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
@@ -315,21 +325,8 @@ impl Server {
                     self.datagrams.forget_all();
                 }
             }
-            Run::Data(run) => {
-                let database = client.database;
-                let outcome = match (self.fetch_now(&command, database, args), &self.shards) {
-                    (Err(lost), _) => {
-                        client.out.error(&lost);
-                        Outcome::Done
-                    }
-                    (_, Some(_)) if command.name == "scan" => self.scan_shard(run, client, args),
-                    _ => self.run_data(run, client, args, None),
-                };
-                self.follow(database, args, &command, client, from);
-                if let Outcome::Waits { until_ms, null_array } = outcome {
-                    self.block(client, index, args, until_ms, null_array);
-                }
-            }
+            Run::Data(_) if self.front.is_some() && self.ask_cluster(client, index, args) => {}
+            Run::Data(run) => self.call_data(run, client, index, args),
         }
         let took_us = if is_timed { (self.time.read_us)().saturating_sub(began_us) } else { 0 };
         let is_error = client.out.bytes().get(from) == Some(&b'-');
@@ -344,6 +341,30 @@ impl Server {
             let who = (client.peer.to_string(), &*client.name);
             let len_max = self.config.slowlog_len_max;
             self.slowlog.add(self.time.now_us, took_us, args, who, len_max);
+        }
+    }
+
+    /// Has the data here do a command, and does what follows from it.
+    pub(crate) fn call_data(
+        &mut self,
+        run: fn(&mut Call<'_>) -> Outcome,
+        client: &mut Client,
+        index: usize,
+        args: &[&[u8]],
+    ) {
+        let (command, database, from) =
+            (self.table.command(index), client.database, client.out.len());
+        let outcome = match (self.fetch_now(&command, database, args), &self.shards) {
+            (Err(lost), _) => {
+                client.out.error(&lost);
+                Outcome::Done
+            }
+            (_, Some(_)) if command.name == "scan" => self.scan_shard(run, client, args),
+            _ => self.run_data(run, client, args, None),
+        };
+        self.follow(database, args, &command, client, from);
+        if let Outcome::Waits { until_ms, null_array } = outcome {
+            self.block(client, index, args, until_ms, null_array);
         }
     }
 
@@ -375,6 +396,7 @@ impl Server {
             || !self.watched.is_empty()
             || !self.waiters.is_empty()
             || self.datagrams.caches()
+            || self.front.is_some()
     }
 
     /// Does what follows from a command of the data: the log has it, its reply waits for it, and who watches or waits
@@ -425,6 +447,9 @@ impl Server {
             let mut touched = std::mem::take(&mut self.effects.touched);
             for (database, key) in touched.drain(..) {
                 self.datagrams.touched(database, key.as_deref());
+                if let (Some(front), Some(key)) = (&mut self.front, &key) {
+                    front.forget(key);
+                }
                 match key {
                     Some(key) => {
                         let key = (database, key);
@@ -444,7 +469,7 @@ impl Server {
     }
 
     /// True if there is no memory for more data, and nothing can be evicted.
-    fn is_out_of_memory(&mut self) -> bool {
+    pub(crate) fn is_out_of_memory(&mut self) -> bool {
         for _ in 0..EVICTED_MAX {
             if !self.store.is_over_limit() {
                 return false;
@@ -522,6 +547,7 @@ impl Server {
         self.unwatch_all(client);
         self.unsubscribe_all(client);
         self.unblock(client);
+        client.awaited = None;
         self.depart(client);
         if client.postponed.take().is_some() {
             self.fetching.forget(client.key);

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 /// One connection as its peer sees it.
 #[derive(Debug, Default)]
-struct Peer {
+pub(crate) struct Peer {
     received: Vec<u8>,
     /// Bytes that the send queue takes before the peer reads.
     room: usize,
@@ -28,7 +28,7 @@ struct Peer {
 }
 
 #[derive(Debug, Default)]
-struct Peers(HashMap<ConnId, Peer>);
+pub(crate) struct Peers(HashMap<ConnId, Peer>);
 
 impl StreamOut for Peers {
     fn send(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
@@ -66,18 +66,18 @@ impl StreamOut for Peers {
 }
 
 /// A server, its clients and its clock.
-struct World {
-    kv: Kv,
+pub(crate) struct World {
+    pub(crate) kv: Kv,
     peers: Peers,
-    now_us: Rc<Cell<u64>>,
+    pub(crate) now_us: Rc<Cell<u64>>,
     next: u64,
 }
 
-const START_US: u64 = 1_700_000_000_000_000;
+pub(crate) const START_US: u64 = 1_700_000_000_000_000;
 const HOME: &str = "127.0.0.1:40000";
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         World::with(Config::default(), None)
     }
 
@@ -104,7 +104,7 @@ impl World {
         conn
     }
 
-    fn open(&mut self) -> ConnId {
+    pub(crate) fn open(&mut self) -> ConnId {
         self.open_from(HOME)
     }
 
@@ -146,18 +146,18 @@ impl World {
         self.show();
     }
 
-    fn received(&mut self, conn: ConnId) -> String {
+    pub(crate) fn received(&mut self, conn: ConnId) -> String {
         let bytes = std::mem::take(&mut self.peers.0.get_mut(&conn).expect("open").received);
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// A command in a line, as an array; the replies so far.
-    fn ask(&mut self, conn: ConnId, line: &str) -> String {
+    pub(crate) fn ask(&mut self, conn: ConnId, line: &str) -> String {
         self.arrive(conn, &array(line));
         self.received(conn)
     }
 
-    fn pass_ms(&mut self, ms: u64) {
+    pub(crate) fn pass_ms(&mut self, ms: u64) {
         self.now_us.set(self.now_us.get() + ms * 1000);
         let now_ns = (self.now_us.get() - START_US) * 1000;
         self.kv.on_tick(Turn { now_ns }, &mut self.peers);
