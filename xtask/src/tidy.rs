@@ -5,6 +5,7 @@
 //! reviewer.
 
 mod arrows;
+mod circles;
 pub(crate) mod commands;
 pub(crate) mod commits;
 mod crates;
@@ -57,6 +58,7 @@ pub(crate) fn check(
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(arrows::check(tree, members));
+    violations.extend(circles::check(tree, members));
     violations.extend(commits::check(commits));
     violations.extend(crates::check(tree, members));
     violations.extend(files::check(tree));
