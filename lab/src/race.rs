@@ -29,28 +29,26 @@ mod traced;
 
 use crate::bench::{Bench, Instruments};
 use crate::command::Task;
-use crate::copies;
 pub use crate::error::RaceError;
 use crate::error::ScenarioError;
 use crate::fanout::{Fanout, FarEnd};
 use crate::headroom;
 use crate::host::Look;
-use crate::result::{Arm, Outcome, Placement, RaceResult, SCHEMA, Traffic};
-use crate::scenario::{Extent, OTHERS_MAX, Scenario};
-use crate::tables::{Tables, wiring};
+use crate::result::{Arm, Headroom, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
+use crate::scenario::{Extent, Scenario};
+use crate::tables::Tables;
 use crate::timetable::{Spacing, Times, Timetable};
 use crate::traffic::{Payloads, Replayable, Sending, TrafficPlan};
-use crate::trial::{self, Trial, TrialPlan};
+use crate::trial::{Trial, TrialPlan};
 use crate::why::Explain;
-use contest::{Contest, Measured};
+use contest::{Contest, Measured, Saturating};
 pub(crate) use entrants::Entrant;
 use entrants::{entrants, entrants_names, extent_of, leave_out, left_out, load_names, pinging};
 pub use expected::{Expected, expected};
 pub use files::write_report;
 use files::write_result;
 pub(crate) use files::{write_error, write_json};
-use laneway_kinds::{AppFacts, Counted, Wiring};
-use notes::{shared_memory_note, taps_note, topspeed_note, uncounted_note};
+use laneway_kinds::{AppFacts, Counted};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,22 +145,7 @@ pub fn run(
     };
     let saturating = contest(&extent).saturating()?;
     let mut headroom = contest(&extent).headroom()?;
-    let mut saturating_pps = None;
-    match saturating {
-        Some(Ok(found)) => {
-            saturating_pps = Some(found.pps);
-            headroom.extend(found.headroom);
-        }
-        Some(Err(why)) => notes.push(why),
-        None => {}
-    }
-    notes.extend(headroom::note(&headroom));
-    let mut all_loads = extent.clone();
-    all_loads.loads_pps.extend(saturating_pps);
-    // They have no rate, and stand behind the others as their numbers.
-    all_loads.loads_pps.extend(&extent.closed_requests);
-    saturating_pps = saturating_pps.or_else(|| extent.closed_requests.last().copied());
-    let extent = all_loads;
+    let (extent, saturating_pps) = found_loads(&extent, saturating, &mut headroom, &mut notes);
 
     let Measured { segments, trials, rounds, generations, mut findings } =
         contest(&extent).run(&app, &mut show)?;
@@ -184,79 +167,27 @@ pub fn run(
     }
     drop(benches);
 
-    if app.race.counted == Counted::Replies {
-        notes.extend(pings::notes(&scenario, program.as_deref()));
-    }
-    if scenario.others_max > OTHERS_MAX {
-        notes.push(format!(
-            "this scenario lets other programs use {:.0} % of a CPU, more than the usual {:.0} %: \
-             its rates and latencies may be theirs",
-            scenario.others_max * 100.0,
-            OTHERS_MAX * 100.0
-        ));
-    }
-    notes.extend(analyse::left_out(&segments));
-    let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
-    let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
-    if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
-        let by = match scenario.generator_napi_cpu {
-            Some(_) => "threads of that side",
-            None => "the softirq of whoever sends",
-        };
-        let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
-        let program = fanout.map_or("an XDP program", |fanout| fanout.far_end.program());
-        notes.push(format!(
-            "delivered is what came back to the generator's side, counted and dropped there by {program} in {by}"
-        ));
-        if fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains) {
-            notes.push(copies::trains_note(&segments, &entrants_names(&entrants)));
-        }
-    }
-    if let Some(client) = sending.traffic.client() {
-        notes.extend(clients::notes(client, &segments, &entrants_names(&entrants), &extent));
-    }
-    if extent.topspeed {
-        notes.push(topspeed_note(&segments, &entrants, loads - 1));
-    } else if let Some(pps) = saturating_pps.filter(|_| !extent.closed_loop) {
-        notes.push(format!(
-            "{pps}/s is the saturating load: at most {:.0} % of the highest that the generator was seen to keep \
-             against every arm before the first generation, and one that it has headroom at, rounded down, the same \
-             for all. It is no \
-             sustainable rate, and latency at it is that of full queues",
-            100.0 * trial::KEPT_SHARE
-        ));
-    }
-    notes.extend(traced::measured_notes(&trials, &entrants));
-    if entrants.iter().any(|entrant| wired(entrant) == Wiring::Taps) {
-        notes.push(taps_note(&app));
-    }
-    notes.extend(shared_memory_note(options.tables, &entrants));
-    notes.extend(uncounted_note(&entrants));
-    let caps = |arm: usize| trials.iter().rfind(|trial| trial.index == arm).map(|t| t.caps.clone());
-    let arms = entrants
-        .iter()
-        .enumerate()
-        .map(|(arm, entrant)| Arm {
-            name: entrant.name.clone(),
-            lane: entrant.lane.clone(),
-            // A peer gets none of them: its mode is what it has instead.
-            arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
-            is_noise_floor: entrant.is_noise_floor,
-            delivered_unknown: !entrant.counts,
-            note: entrant.note.clone(),
-            caps: caps(arm).unwrap_or_default(),
-        })
-        .collect();
+    let known = notes::Known {
+        options,
+        scenario: &scenario,
+        app: &app,
+        sending: &sending,
+        extent: &extent,
+        entrants: &entrants,
+        segments: &segments,
+        trials: &trials,
+        program: program.as_deref(),
+        saturating_pps,
+    };
+    notes.extend(known.notes());
+    let arms = arms(&entrants, &trials);
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
     findings.append(&mut ping_findings);
     let (capacity, mut capacity_findings) =
         capacities::section(&trials, entrants.len(), loads, generations, &scenario);
     findings.append(&mut capacity_findings);
-    let mut invalid =
-        analyse::faults(&segments, &trials, &entrants_names(&entrants), &load_names(&extent));
-    invalid.extend(pings::faults(&trials));
-    invalid.extend(capacities::faults(&trials));
+    let invalid = faults(&segments, &trials, &entrants, &extent);
     let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
     let mut result = RaceResult {
         schema: SCHEMA.to_owned(),
@@ -296,16 +227,76 @@ pub fn run(
         outcome: Outcome::Done,
         segments,
     };
-    result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
-    drift::tell(&mut result);
-    analyse::refuse_capacities(&mut result);
-    let sought = extent.saturate || extent.topspeed || extent.closed_loop;
-    result.goals = demands::goals(&result, &trials, &scenario, sought);
-    result.claims = demands::claims(&result, &trials, &scenario, sought);
-    result.notes.extend(analyse::unsaturated(&result));
-    result.outcome = analyse::outcome(&result);
+    judge(&mut result, &trials, &scenario, &extent);
     write_result(&result, options.out)?;
     Ok(result)
+}
+
+/// The loads that are offered: those of the scenario, then the saturating one that was found, then its requests, which
+/// have no rate and stand as their numbers. And which of them is the saturating one.
+fn found_loads(
+    asked: &Extent,
+    saturating: Option<Result<Saturating, String>>,
+    headroom: &mut Vec<Headroom>,
+    notes: &mut Vec<String>,
+) -> (Extent, Option<u64>) {
+    let (mut extent, mut saturating_pps) = (asked.clone(), None);
+    match saturating {
+        Some(Ok(found)) => {
+            saturating_pps = Some(found.pps);
+            headroom.extend(found.headroom);
+        }
+        Some(Err(why)) => notes.push(why),
+        None => {}
+    }
+    notes.extend(headroom::note(headroom));
+    extent.loads_pps.extend(saturating_pps);
+    extent.loads_pps.extend(&extent.closed_requests);
+    let last = saturating_pps.or_else(|| extent.closed_requests.last().copied());
+    (extent, last)
+}
+
+/// The arms as the result has them.
+fn arms(entrants: &[Entrant], trials: &[Trial]) -> Vec<Arm> {
+    let caps = |arm: usize| trials.iter().rfind(|trial| trial.index == arm).map(|t| t.caps.clone());
+    let arm = |(arm, entrant): (usize, &Entrant)| Arm {
+        name: entrant.name.clone(),
+        lane: entrant.lane.clone(),
+        // A peer gets none of them: its mode is what it has instead.
+        arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
+        is_noise_floor: entrant.is_noise_floor,
+        delivered_unknown: !entrant.counts,
+        note: entrant.note.clone(),
+        caps: caps(arm).unwrap_or_default(),
+    };
+    entrants.iter().enumerate().map(arm).collect()
+}
+
+/// Everything that makes the run invalid: of segments, of pings, of searches.
+fn faults(
+    segments: &[Segment],
+    trials: &[Trial],
+    entrants: &[Entrant],
+    extent: &Extent,
+) -> Vec<String> {
+    let (names, loads) = (entrants_names(entrants), load_names(extent));
+    let mut faults = analyse::faults(segments, trials, &names, &loads);
+    faults.extend(pings::faults(trials));
+    faults.extend(capacities::faults(trials));
+    faults
+}
+
+/// Adds what follows from all figures together: drift, refusals, goals, claims, and the outcome.
+fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent: &Extent) {
+    result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
+    drift::tell(result);
+    analyse::refuse_capacities(result);
+    let sought = extent.saturate || extent.topspeed || extent.closed_loop;
+    result.goals = demands::goals(result, trials, scenario, sought);
+    result.claims = demands::claims(result, trials, scenario, sought);
+    let unsaturated = analyse::unsaturated(result);
+    result.notes.extend(unsaturated);
+    result.outcome = analyse::outcome(result);
 }
 
 /// A child that ended with us is no failure of its own.
@@ -526,8 +517,9 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/tap.toml");
         let mut scenario = Scenario::load(Path::new(file)).unwrap();
         scenario.check(&TABLES).unwrap();
-        let told =
-            |scenario: &Scenario| shared_memory_note(&TABLES, &entrants(scenario, Length::Quick));
+        let told = |scenario: &Scenario| {
+            notes::shared_memory_note(&TABLES, &entrants(scenario, Length::Quick))
+        };
         let note = told(&scenario).expect("it is one of the arms");
         assert!(note.contains(": `dpdk:net_memif`. ") && note.contains("in mind"), "{note}");
         scenario.race_these(&["tap".into(), "packet".into()]);

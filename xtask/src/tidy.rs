@@ -5,6 +5,7 @@
 //! reviewer.
 
 mod arrows;
+mod circles;
 mod cited;
 pub(crate) mod commands;
 pub(crate) mod commits;
@@ -62,6 +63,7 @@ pub(crate) fn check(
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     violations.extend(arrows::check(tree, members));
+    violations.extend(circles::check(tree, members));
     violations.extend(cited::check(tree));
     violations.extend(commits::check(commits));
     violations.extend(crates::check(tree, members));

@@ -1,16 +1,95 @@
 //! What a reader of a result must know of its arms before its figures.
 
-use super::entrants::Entrant;
+use super::entrants::{Entrant, entrants_names};
+use super::{Options, analyse, clients, pings, traced};
+use crate::copies;
+use crate::fanout::FarEnd;
 use crate::result::Segment;
+use crate::scenario::{Extent, OTHERS_MAX, Scenario};
 use crate::tables::{Tables, wiring};
+use crate::traffic::Sending;
+use crate::trial::{self, Trial};
 use laneway_kinds::{AppFacts, Counted, Wiring};
 
+/// What is known of a race when all is measured.
+pub(super) struct Known<'a> {
+    pub(super) options: &'a Options<'a>,
+    pub(super) scenario: &'a Scenario,
+    pub(super) app: &'a AppFacts,
+    pub(super) sending: &'a Sending,
+    pub(super) extent: &'a Extent,
+    pub(super) entrants: &'a [Entrant],
+    pub(super) segments: &'a [Segment],
+    pub(super) trials: &'a [Trial],
+    /// The version of the real ping, if it ran.
+    pub(super) program: Option<&'a str>,
+    pub(super) saturating_pps: Option<u64>,
+}
+
+impl Known<'_> {
+    /// What a reader must know of it, beside the figures.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let Known { options, scenario, app, sending, extent, entrants, .. } = self;
+        let Known { segments, trials, program, saturating_pps, .. } = self;
+        let mut notes = Vec::new();
+        if app.race.counted == Counted::Replies {
+            notes.extend(pings::notes(scenario, *program));
+        }
+        if scenario.others_max > OTHERS_MAX {
+            notes.push(format!(
+                "this scenario lets other programs use {:.0} % of a CPU, more than the usual {:.0} %: \
+                 its rates and latencies may be theirs",
+                scenario.others_max * 100.0,
+                OTHERS_MAX * 100.0
+            ));
+        }
+        notes.extend(analyse::left_out(segments));
+        let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
+        let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
+        if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
+            let by = match scenario.generator_napi_cpu {
+                Some(_) => "threads of that side",
+                None => "the softirq of whoever sends",
+            };
+            let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
+            let program = fanout.map_or("an XDP program", |fanout| fanout.far_end.program());
+            notes.push(format!(
+                "delivered is what came back to the generator's side, counted and dropped there by {program} in {by}"
+            ));
+            if fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains) {
+                notes.push(copies::trains_note(segments, &entrants_names(entrants)));
+            }
+        }
+        if let Some(client) = sending.traffic.client() {
+            notes.extend(clients::notes(client, segments, &entrants_names(entrants), extent));
+        }
+        if extent.topspeed {
+            notes.push(topspeed_note(segments, entrants, extent.loads_pps.len() - 1));
+        } else if let Some(pps) = saturating_pps.filter(|_| !extent.closed_loop) {
+            notes.push(format!(
+                "{pps}/s is the saturating load: at most {:.0} % of the highest that the generator was seen to keep \
+                 against every arm before the first generation, and one that it has headroom at, rounded down, the same \
+                 for all. It is no \
+                 sustainable rate, and latency at it is that of full queues",
+                100.0 * trial::KEPT_SHARE
+            ));
+        }
+        notes.extend(traced::measured_notes(trials, entrants));
+        if entrants.iter().any(|entrant| wired(entrant) == Wiring::Taps) {
+            notes.push(taps_note(app));
+        }
+        notes.extend(shared_memory_note(options.tables, entrants));
+        notes.extend(uncounted_note(entrants));
+        notes
+    }
+}
+
 /// What a reader must know of the load that is no schedule.
-pub(super) fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> String {
+fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: usize) -> String {
     let sent = entrants.iter().enumerate().filter_map(|(arm, entrant)| {
         let of_arm = segments.iter().filter(|s| s.arm == arm && s.load == load);
         let rates: Vec<f64> = of_arm.map(|s| s.generator.achieved_pps).collect();
-        let [median, ..] = super::analyse::spread(&rates)?;
+        let [median, ..] = analyse::spread(&rates)?;
         Some(format!("{} {:.0}", entrant.name, median / 1e3))
     });
     format!(
@@ -22,7 +101,7 @@ pub(super) fn topspeed_note(segments: &[Segment], entrants: &[Entrant], load: us
 }
 
 /// What a reader must know of arms on TAP devices.
-pub(super) fn taps_note(app: &AppFacts) -> String {
+fn taps_note(app: &AppFacts) -> String {
     let written = match app.race.counted {
         Counted::Answered => {
             "What the arm writes goes to the client's sockets within the system call that writes it"
@@ -59,7 +138,7 @@ pub(super) fn shared_memory_note(tables: &dyn Tables, entrants: &[Entrant]) -> O
 }
 
 /// What a reader must know of arms that do not say what they received; `None` where there are none.
-pub(super) fn uncounted_note(entrants: &[Entrant]) -> Option<String> {
+fn uncounted_note(entrants: &[Entrant]) -> Option<String> {
     let silent = entrants.iter().filter(|entrant| !entrant.counts);
     let names: Vec<String> = silent.map(|entrant| format!("`{}`", entrant.name)).collect();
     (!names.is_empty()).then(|| {

@@ -34,7 +34,7 @@ fn the_store_answers_as_redis_does_in_version_3() {
 /// With so little memory that most values are in the LSM tree when they are asked for.
 #[test]
 fn a_store_whose_values_are_on_disk_answers_as_redis_does() {
-    let memory_bytes_max = Random::seeded(std::process::id().into()).below(3_000);
+    let memory_bytes_max = Random::seeded(std::process::id().into()).index(3_000);
     compare("judge-lsm", Protocol::Resp2, Some(memory_bytes_max));
 }
 
