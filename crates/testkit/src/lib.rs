@@ -1,5 +1,5 @@
-//! What the tests of several crates share: frames to send, files to read, the conformance suites of the lanes, and
-//! skips that say why.
+//! What the tests of several crates share: frames to send, files to read, headers of kernel halves run as programs, the
+//! conformance suites of the lanes, and skips that say why.
 //!
 //! A lane proves that it keeps the contract of `laneway-core` by writing a [`Rig`] (how to open the
 //! lane in a fresh world, how to send and receive at the far end) and one line:
@@ -20,6 +20,7 @@ mod files;
 mod frames;
 pub mod hearing;
 mod patience;
+mod referee;
 mod refusal;
 pub mod service;
 mod skip;
@@ -35,5 +36,6 @@ pub use frames::{
 /// The loop that runs an app on a lane, for a lane's benchmarks.
 pub use laneway_engine as engine;
 pub use patience::Patience;
+pub use referee::Referee;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;
