@@ -409,6 +409,9 @@ impl Bench {
         let mut threads = found.unwrap_or_else(|| sut.napi_threads.clone());
         for thread in &mut threads {
             thread.pin(self.placement.napi_cpu)?;
+            if self.placement.napi_first {
+                run_first(thread, &sut.namespace)?;
+            }
             self.instruments.meter.classify_napi(thread.pid, Owner::Arm(arm))?;
         }
         match self.placement.far_napi_cpu {
@@ -436,8 +439,7 @@ impl Bench {
         }
         for thread in &mut threads {
             thread.pin(cpu)?;
-            let pid = thread.pid.to_string();
-            run("chrt", &["--fifo", "--pid", "1", &pid], far)?;
+            run_first(thread, far)?;
             self.instruments.meter.classify_napi(thread.pid, Owner::Generator(arm))?;
         }
         Ok(())
@@ -541,6 +543,12 @@ fn joined(snmp: &str) -> u64 {
     let (taken, given): (u64, u64) =
         (value("ReasmReqds").unwrap_or(0), value("ReasmOKs").unwrap_or(0));
     taken.saturating_sub(given)
+}
+
+/// Has a thread run before every task that is not real-time (SCHED_FIFO).
+fn run_first(thread: &NapiThread, namespace: &Namespace) -> Result<(), RaceError> {
+    let pid = thread.pid.to_string();
+    run("chrt", &["--fifo", "--pid", "1", &pid], namespace)
 }
 
 /// Has what the generator's end receives handled in softirqs of `cpu`, and not of whoever sends it (RPS).
@@ -662,14 +670,30 @@ mod tests {
         can_create().map_err(skip).ok()?;
         let sentence = String::new();
         let [arm_cpu, napi_cpu, generator_cpu] = [0; 3];
-        let placement =
-            Placement { arm_cpu, napi_cpu, generator_cpu, far_napi_cpu, sentence, tso: false };
+        let placement = Placement {
+            arm_cpu,
+            napi_cpu,
+            generator_cpu,
+            far_napi_cpu,
+            sentence,
+            tso: false,
+            napi_first: false,
+        };
         let (source, destination) = (GENERATOR, SUT);
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
         let sending = Sending { traffic, times, timetable };
         let instruments = Instruments::attach(&sending).map_err(skip).ok()?;
         Some(Bench::create(placement, &Across::FACTS, &sending, instruments).unwrap())
+    }
+
+    const FIFO: &str = "1";
+
+    /// By what rules the scheduler chooses it. proc_pid_stat(5): field 41; behind the name stands field 3.
+    fn policy(thread: &NapiThread) -> String {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", thread.pid)).unwrap();
+        let behind_the_name = stat.rsplit_once(") ").unwrap().1;
+        behind_the_name.split(' ').nth(38).unwrap().to_owned()
     }
 
     fn far_threads(bench: &Bench) -> Vec<NapiThread> {
@@ -692,10 +716,7 @@ mod tests {
         assert_eq!((threads.len(), threaded.far_threads.len()), (2, 2));
         for thread in threads {
             assert_eq!(thread.cpus, [0], "{}", thread.name);
-            // proc_pid_stat(5): field 41 is the policy, 1 of SCHED_FIFO; behind the name stands field 3.
-            let stat = fs::read_to_string(format!("/proc/{}/stat", thread.pid)).unwrap();
-            let behind_the_name = stat.rsplit_once(") ").unwrap().1;
-            assert_eq!(behind_the_name.split(' ').nth(38), Some("1"), "{stat}");
+            assert_eq!(policy(&thread), FIFO);
         }
         assert_eq!(threaded.describe().unwrap().generator.napi_threads.len(), 1);
     }
@@ -735,6 +756,7 @@ mod tests {
                 far_napi_cpu: None,
                 sentence: String::new(),
                 tso,
+                napi_first: tso,
             };
             let bench = Bench::create(placement, &app, &sending, instruments.clone()).unwrap();
             bench.claim_napi_threads(1).unwrap();
@@ -742,6 +764,10 @@ mod tests {
             assert_eq!((said.sut.napi_threads.len(), said.sut.state.offloads.tso), (1, tso));
             let (threads, cpus) = if tso { (0, 1) } else { (1, 0) };
             assert_eq!(said.generator.napi_threads.len(), threads);
+            let (sut, interface) = bench.sut();
+            let threads = sut.enter(|| napi_threads(interface)).unwrap().unwrap().unwrap();
+            let policies: Vec<_> = threads.iter().map(policy).collect();
+            assert_eq!(policies, [if tso { FIFO } else { "0" }]);
             let (far, interface) = bench.generator();
             let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
             let mask = far.enter(|| fs::read_to_string(path)).unwrap().unwrap();

@@ -334,17 +334,22 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         ),
         Some(cpu) => format!("What an arm sends is received by threads on CPU {cpu}. "),
     };
+    let first = match scenario.napi_first {
+        true => ", the thread before the worker (SCHED_FIFO), as a softirq would",
+        false => "",
+    };
     Placement {
         arm_cpu,
         napi_cpu: arm_cpu,
         generator_cpu,
         far_napi_cpu: generator_napi_cpu,
         sentence: format!(
-            "The arm's worker and the threaded NAPI of its interface share CPU {arm_cpu}; {who} CPU {generator_cpu}, above \
+            "The arm's worker and the threaded NAPI of its interface share CPU {arm_cpu}{first}; {who} CPU {generator_cpu}, above \
              every other program in priority where the system lets it. {far_end}Arms that are not offered a load are \
              stopped."
         ),
         tso: scenario.tso,
+        napi_first: scenario.napi_first,
     }
 }
 

@@ -175,6 +175,9 @@ pub struct Placement {
     /// TCP segments leave the arm uncut, and what the client receives is received in softirqs sent to its CPU.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub tso: bool,
+    /// What the arm receives is received before its own tasks run.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub napi_first: bool,
 }
 
 impl Placement {

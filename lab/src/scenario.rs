@@ -124,6 +124,11 @@ pub struct Scenario {
     /// What is measured without an offered load, of an app whose replies are counted, and only of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
+    /// Has the thread that receives for the arm (threaded NAPI) run before the arm's own tasks (SCHED_FIFO), as a softirq
+    /// would on a machine whose cables have interrupts. Else the scheduler lets one of them wait for the other, for 2 ms
+    /// and more, and the ring in front of the arm overflows meanwhile.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub napi_first: bool,
     /// A search for the highest rate that each arm carries, of any other app that is sent packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityPlan>,
@@ -181,6 +186,9 @@ pub struct Variant {
     /// Whether TCP segments leave the arm uncut, if otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
+    /// Whether the thread that receives for the arm runs before its tasks, if otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub napi_first: Option<bool>,
     /// Names of the arms that run; none given: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
@@ -487,6 +495,7 @@ impl Scenario {
             race.fanout = variant.fanout.or(self.fanout);
             race.burst = variant.burst.unwrap_or(self.burst);
             race.tso = variant.tso.unwrap_or(self.tso);
+            race.napi_first = variant.napi_first.unwrap_or(self.napi_first);
             race.generator.clone_from(variant.generator.as_ref().unwrap_or(&self.generator));
             race.quick.clone_from(variant.quick.as_ref().unwrap_or(&self.quick));
             race.full.clone_from(variant.full.as_ref().unwrap_or(&self.full));

@@ -29,7 +29,7 @@ SECONDS_LONG=1200
 MEMORY_MB=3072
 # What the kernel packages have as modules and the steps need, with what those need.
 MODULES="virtio virtio_ring virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev 9p 9pnet 9pnet_virtio
-netfs fscache overlay veth tun tap af_packet sch_tbf bridge stp llc 8021q garp mrp dummy"
+netfs fscache overlay veth tun tap af_packet sch_tbf sch_ingress cls_bpf bridge stp llc 8021q garp mrp dummy"
 LOG_LINES_MAX=40
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")

@@ -34,14 +34,14 @@ impl TcIngress {
         let link =
             unsafe { bpf_link_create(program.as_raw_fd(), ifindex, BPF_TCX_INGRESS, ptr::null()) };
         match -link {
-            // A kernel that does not know the attach type: EINVAL.
-            libc::EINVAL => TcIngress::attach_filter(program, interface),
-            // SAFETY: the call answered a new descriptor that nobody else owns.
-            code if code <= 0 => {
-                Ok(TcIngress { link: Some(unsafe { OwnedFd::from_raw_fd(link) }) })
-            }
-            code => Err(refused(interface, code)),
+            // A kernel that does not know the attach type.
+            libc::EINVAL => return TcIngress::attach_filter(program, interface),
+            code if code > 0 => return Err(refused(interface, code)),
+            _ => {}
         }
+        // SAFETY: the call answered a new descriptor that nobody else owns.
+        let link = unsafe { OwnedFd::from_raw_fd(link) };
+        Ok(TcIngress { link: Some(link) })
     }
 
     /// As [`attach`](Self::attach), by a filter whatever the kernel can do.

@@ -697,7 +697,7 @@ fn ingress() -> Loaded {
 
 #[test]
 fn a_program_behind_the_driver_runs_on_trains_of_bytes() {
-    if support::skipped() {
+    if skipped() {
         return;
     }
     let loaded = ingress();

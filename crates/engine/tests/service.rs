@@ -1,20 +1,22 @@
 //! The loop for datagrams and streams, on a lane made of a script: time is virtual, so every test is
 //! exact. Both shapes run each test.
 
+mod nowhere;
+
 use laneway_core::{
     App, Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, DatagramPorts, Lane, LaneError, Opened, Payload, PortId, PortPlan,
-    StreamApp, StreamLane, StreamOut, Turn, Wake,
+    DatagramLane, DatagramOut, DatagramPorts, Lane, LaneError, Opened, PortId, PortPlan, StreamApp,
+    StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_engine::{
     BLOCK_NS_MAX, Control, Ended, MonotonicClock, RunFailed, RunReport, Stop, TICK_NS,
     run_datagrams, run_streams,
 };
 use laneway_spec::IdlePolicy;
-use std::{cell::Cell, collections::VecDeque, net::SocketAddr, rc::Rc, time::Duration};
+use nowhere::{Nowhere, datagram};
+use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 
 const MS: u64 = 1_000_000;
-const PORT: PortId = PortId(0);
 /// What a call of serve takes, so that a worker that only polls gets on.
 const SERVE_NS: u64 = 100;
 const POLICIES: [IdlePolicy; 3] =
@@ -115,27 +117,6 @@ fn gone() -> LaneError {
     LaneError::Gone { lane: "script".into(), name: "s0".into() }
 }
 
-/// Where nothing goes.
-struct Nowhere;
-
-impl DatagramOut for Nowhere {
-    fn forward(&mut self, _: &Datagram<'_>, _: PortId, _: SocketAddr) {}
-    fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {}
-}
-
-impl StreamOut for Nowhere {
-    fn send(&mut self, _: ConnId, bytes: &[u8]) -> usize {
-        bytes.len()
-    }
-    fn queued(&self, _: ConnId) -> usize {
-        0
-    }
-    fn close(&mut self, _: ConnId) {}
-    fn abort(&mut self, _: ConnId) {}
-    fn pause(&mut self, _: ConnId) {}
-    fn resume(&mut self, _: ConnId) {}
-}
-
 impl Lane for Script {
     fn name(&self) -> &'static str {
         "script"
@@ -171,17 +152,12 @@ impl DatagramLane for Script {
         app: &mut A,
         clock: &impl Clock,
     ) -> Result<usize, LaneError> {
-        let here = SocketAddr::from(([127, 0, 0, 1], 9));
         self.take(|ts_ns| {
-            let datagram = Datagram {
-                payload: Payload::own(b"message"),
-                segment_bytes: 7,
-                source: here,
-                destination: here,
-                ingress: PORT,
-                ts_ns,
-            };
-            app.on_datagrams(&[datagram], Turn { now_ns: clock.now_ns() }, &mut Nowhere);
+            app.on_datagrams(
+                &[datagram(b"message", ts_ns)],
+                Turn { now_ns: clock.now_ns() },
+                &mut Nowhere,
+            );
         })
     }
 

@@ -1,14 +1,16 @@
 //! One worker for streams and datagrams, behind a kernel half: what is called when, and what a failure does first.
 
+mod nowhere;
+
 use laneway_core::{
     App, Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
     DatagramLane, DatagramOut, DatagramPorts, KernelLane, KernelMaps, Lane, LaneError, MapValue,
-    Opened, Payload, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
+    Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_engine::{Control, Ended, MonotonicClock, Split, Stop, run_split};
 use laneway_spec::IdlePolicy;
+use nowhere::{Nowhere, datagram};
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -59,26 +61,6 @@ impl Lane for Script {
     }
 }
 
-struct Nowhere;
-
-impl DatagramOut for Nowhere {
-    fn forward(&mut self, _: &Datagram<'_>, _: PortId, _: SocketAddr) {}
-    fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {}
-}
-
-impl StreamOut for Nowhere {
-    fn send(&mut self, _: ConnId, bytes: &[u8]) -> usize {
-        bytes.len()
-    }
-    fn queued(&self, _: ConnId) -> usize {
-        0
-    }
-    fn close(&mut self, _: ConnId) {}
-    fn abort(&mut self, _: ConnId) {}
-    fn pause(&mut self, _: ConnId) {}
-    fn resume(&mut self, _: ConnId) {}
-}
-
 impl StreamLane for Script {
     fn serve<A: StreamApp>(&mut self, app: &mut A, clock: &impl Clock) -> Result<usize, LaneError> {
         let served = std::mem::take(&mut self.messages);
@@ -109,16 +91,11 @@ impl DatagramLane for Script {
     ) -> Result<usize, LaneError> {
         let served = std::mem::take(&mut self.messages);
         if served > 0 {
-            let here = SocketAddr::from(([127, 0, 0, 1], 9));
-            let datagram = Datagram {
-                payload: Payload::own(b"read"),
-                segment_bytes: 4,
-                source: here,
-                destination: here,
-                ingress: PortId(0),
-                ts_ns: 0,
-            };
-            app.on_datagrams(&[datagram], Turn { now_ns: clock.now_ns() }, &mut Nowhere);
+            app.on_datagrams(
+                &[datagram(b"read", 0)],
+                Turn { now_ns: clock.now_ns() },
+                &mut Nowhere,
+            );
         }
         Ok(served)
     }

@@ -1,9 +1,11 @@
 //! What a traced run tells: every frame that the report counts, in calls that nest, and nothing when nobody
 //! traces.
 
+mod nowhere;
+
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, FrameApp, Lane, LaneError, Payload, PortId, Turn, Verdict, Wake,
+    DatagramOut, DatagramPorts, FrameApp, Lane, LaneError, PortId, Turn, Verdict, Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
@@ -15,9 +17,8 @@ use laneway_testkit::udp_frames;
 use laneway_tracer::{
     Happening, PointId, Session, SessionOptions, ThreadInfo, TraceFile, TraceSlot, What, points,
 };
-use std::{
-    collections::BTreeMap, env, fs, net::SocketAddr, path::PathBuf, process, time::Duration,
-};
+use nowhere::{Nowhere, datagram};
+use std::{collections::BTreeMap, env, fs, path::PathBuf, process, time::Duration};
 
 const MS: u64 = 1_000_000;
 
@@ -148,13 +149,6 @@ struct Rounds {
     caps: CapsReport,
 }
 
-struct Nowhere;
-
-impl DatagramOut for Nowhere {
-    fn forward(&mut self, _: &Datagram<'_>, _: PortId, _: SocketAddr) {}
-    fn send(&mut self, _: PortId, _: SocketAddr, _: usize, _: impl FnOnce(&mut [u8]) -> usize) {}
-}
-
 impl Lane for Rounds {
     fn name(&self) -> &'static str {
         "rounds"
@@ -192,16 +186,7 @@ impl DatagramLane for Rounds {
             return Ok(0);
         }
         self.left -= 1;
-        let address = "192.0.2.1:7".parse().expect("an address");
-        let datagram = Datagram {
-            payload: Payload::own(b"x"),
-            segment_bytes: 1,
-            source: address,
-            destination: address,
-            ingress: PortId(0),
-            ts_ns: 0,
-        };
-        app.on_datagrams(&[datagram; 3], Turn { now_ns: clock.now_ns() }, &mut Nowhere);
+        app.on_datagrams(&[datagram(b"x", 0); 3], Turn { now_ns: clock.now_ns() }, &mut Nowhere);
         Ok(3)
     }
     fn tick<A: DatagramApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {

@@ -5,16 +5,12 @@ mod plain_table;
 mod records;
 
 use laneway_flow::{FLOW_RECORD_BYTES, FlowLimits, FlowTable, Record, RecordMatch, TableOptions};
-use laneway_testkit::skip;
+use laneway_testkit::Referee;
 use plain_table::{Out, PlainTable};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use records::record;
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::sync::OnceLock;
 
 /// Limits that the times below step around, in ns: idle, active, end.
 const LIMITS_NS: (u64, u64, u64) = (10_000_000_000, 60_000_000_000, 2_000_000_000);
@@ -49,42 +45,19 @@ fn stream(most: usize) -> impl Strategy<Value = Vec<Record>> {
     })
 }
 
-/// Compiles the referee; `None`, and says so, without a C compiler.
-fn referee(name: &str) -> Option<PathBuf> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        skip("there is no C compiler `cc`");
-        return None;
-    }
-    let here = env!("CARGO_MANIFEST_DIR");
-    let binary = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let compiled = Command::new("cc")
-        .args(["-O1", "-Wall", "-Wextra", "-Werror"])
-        .arg(format!("-I{here}/../../bpf/include"))
-        .arg(format!("-I{here}/../../apps/features/bpf"))
-        .arg(format!("{here}/tests/referee.c"))
-        .arg("-o")
-        .arg(&binary)
-        .output()
-        .expect("cc was there a moment ago");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    Some(binary)
+/// The compiled referee; `None`, and says so, without a C compiler.
+fn referee() -> Option<&'static Referee> {
+    static REFEREE: OnceLock<Option<Referee>> = OnceLock::new();
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let compile = || Referee::compile(folder, "crates/flow/tests/referee.c", "apps/features/bpf");
+    REFEREE.get_or_init(compile).as_ref()
 }
 
-fn run(binary: &PathBuf, args: &[String], head: &[u8], records: &[Record]) -> Vec<u8> {
-    let mut child = Command::new(binary)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the referee was just compiled");
+/// These records behind `head`.
+fn input(head: &[u8], records: &[Record]) -> Vec<u8> {
     let mut input = head.to_vec();
     records.iter().for_each(|r| input.extend(r.to_bytes()));
-    let mut stdin = child.stdin.take().expect("piped");
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().expect("the referee ends");
-    writer.join().expect("no panic").expect("the referee reads all");
-    assert!(output.status.success());
-    output.stdout
+    input
 }
 
 fn ours(records: &[Record], limits: FlowLimits, batch: usize) -> Vec<[u8; FLOW_RECORD_BYTES]> {
@@ -107,7 +80,7 @@ fn ours(records: &[Record], limits: FlowLimits, batch: usize) -> Vec<[u8; FLOW_R
 
 #[test]
 fn every_byte_of_every_flow_is_the_kernel_halfs() {
-    let Some(binary) = referee("referee-flows") else { return };
+    let Some(referee) = referee() else { return };
     let mut runner = TestRunner::new(ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(200)
@@ -117,9 +90,8 @@ fn every_byte_of_every_flow_is_the_kernel_halfs() {
     runner
         .run(&case, |(records, end_ns, batch)| {
             let limits = FlowLimits::new(LIMITS_NS.0, LIMITS_NS.1, end_ns).expect("in order");
-            let args = ["flows".into(), LIMITS_NS.0.to_string(), LIMITS_NS.1.to_string()];
-            let args = [&args[..], &[end_ns.to_string()]].concat();
-            let output = run(&binary, &args, &[], &records);
+            let [idle, active, end] = [LIMITS_NS.0, LIMITS_NS.1, end_ns].map(|ns| ns.to_string());
+            let output = referee.run(&["flows", &idle, &active, &end], input(&[], &records));
             let (theirs, rest) = output.as_chunks::<FLOW_RECORD_BYTES>();
             prop_assert!(rest.is_empty());
             // The referee has no scan, so its flows come out in another order.
@@ -176,7 +148,7 @@ fn a_small_table_gives_out_what_the_plainest_does_in_the_same_order() {
 
 #[test]
 fn the_kernel_half_admits_what_the_rule_matches() {
-    let Some(binary) = referee("referee-filter") else { return };
+    let Some(referee) = referee() else { return };
     let rules = [
         "eth",
         "eth / ipv4 src is 10.0.0.0/31 / tcp dst spec 1000 dst last 1000",
@@ -191,7 +163,7 @@ fn the_kernel_half_admits_what_the_rule_matches() {
         .run(&stream(300), |records| {
             for text in rules {
                 let rule: RecordMatch = text.parse().expect(text);
-                let theirs = run(&binary, &["filter".into()], &rule.to_bytes(), &records);
+                let theirs = referee.run(&["filter"], input(&rule.to_bytes(), &records));
                 let ours: Vec<_> = records.iter().map(|r| u8::from(rule.matches(r))).collect();
                 prop_assert_eq!(ours, theirs);
             }

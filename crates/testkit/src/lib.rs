@@ -1,5 +1,5 @@
-//! What the tests of several crates share: frames to send, files to read, the conformance suites of the lanes, and
-//! skips that say why.
+//! What the tests of several crates share: frames to send, files to read, headers of kernel halves run as programs, the
+//! conformance suites of the lanes, and skips that say why.
 //!
 //! A lane proves that it keeps the contract of `laneway-core` by writing a [`Rig`] (how to open the
 //! lane in a fresh world, how to send and receive at the far end) and one line:
@@ -20,6 +20,7 @@ mod files;
 mod frames;
 pub mod hearing;
 mod patience;
+mod referee;
 mod refusal;
 mod seed;
 pub mod service;
@@ -37,6 +38,7 @@ pub use frames::{
 pub use laneway_engine as engine;
 pub use laneway_random::Random;
 pub use patience::Patience;
+pub use referee::Referee;
 pub use seed::seed;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
 pub use skip::skip;

@@ -229,8 +229,15 @@ fn bench(plan: FanoutPlan, far_napi_cpu: Option<usize>) -> Option<Bench> {
     }
     let [arm_cpu, napi_cpu, generator_cpu] = [0; 3];
     let sentence = String::new();
-    let placement =
-        Placement { arm_cpu, napi_cpu, generator_cpu, far_napi_cpu, sentence, tso: false };
+    let placement = Placement {
+        arm_cpu,
+        napi_cpu,
+        generator_cpu,
+        far_napi_cpu,
+        sentence,
+        tso: false,
+        napi_first: false,
+    };
     let app = AppFacts { race: plan.fanout.raced(Flood::FACTS.race), ..Flood::FACTS };
     let (times, timetable) = (Times::Steady, Timetable::default());
     let sending = Sending { traffic: TrafficPlan::Fanout(plan), times, timetable };

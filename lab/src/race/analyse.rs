@@ -390,6 +390,26 @@ fn metering(segments: &[Segment]) -> Option<String> {
     ))
 }
 
+/// The arms of which nothing arrived at all, a sentence each: where most of what they were offered was lost.
+pub(super) fn silent(segments: &[Segment], names: &[String]) -> Vec<String> {
+    let of = |(arm, name): (usize, &String)| {
+        let mut sum = Ledger::default();
+        let ledgers = segments.iter().filter(|s| s.arm == arm).map(|s| &s.ledger);
+        ledgers.for_each(|ledger| add(&mut sum, ledger));
+        if sum.offered == 0 || sum.delivered > 0 || sum.unknown.is_some() {
+            return None;
+        }
+        let most = sum.drops.iter().max_by_key(|(_, n)| **n);
+        let place = most.map_or(String::new(), |(place, n)| format!(", {n} of them as `{place}`"));
+        Some(format!(
+            "nothing came of arm `{name}`: all {} that it was offered were lost{place}; compare it with nothing, and try \
+             its command by hand",
+            sum.offered
+        ))
+    };
+    names.iter().enumerate().filter_map(of).collect()
+}
+
 /// Per arm and load, over all rounds.
 pub(super) fn summaries(
     segments: &[Segment],
@@ -665,6 +685,20 @@ mod tests {
             assert!(is_one || finding.judgement == before.judgement);
         }
         assert!(result.findings.iter().any(is_refused));
+    }
+
+    #[test]
+    fn an_arm_that_loses_everything_is_named_with_where() {
+        let mut segments = report::example().segments;
+        let names = ["first", "second"].map(str::to_owned);
+        assert_eq!(silent(&segments, &names), [""; 0]);
+        for ledger in segments.iter_mut().filter(|s| s.arm == 1).map(|s| &mut s.ledger) {
+            ledger.drops = [("its pool".to_owned(), ledger.offered)].into();
+            (ledger.delivered, ledger.unknown) = (0, None);
+        }
+        let said = silent(&segments, &names);
+        assert!(said[0].starts_with("nothing came of arm `second`"), "{said:?}");
+        assert!(said[0].contains("as `its pool`") && said.len() == 1, "{said:?}");
     }
 
     #[test]

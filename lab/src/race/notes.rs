@@ -44,6 +44,7 @@ impl Known<'_> {
             ));
         }
         notes.extend(analyse::left_out(segments));
+        notes.extend(analyse::silent(segments, &entrants_names(entrants)));
         let wired = |entrant: &Entrant| wiring(options.tables, entrant.peer, &entrant.lane);
         let is_shared = |entrant: &Entrant| matches!(wired(entrant), Wiring::SharedMemory { .. });
         if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {

@@ -454,6 +454,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             sentence: "Arm and receive stack (NAPI thread) on CPU 0, generator alone on CPU 1."
                 .to_owned(),
             tso: false,
+            napi_first: false,
         },
         traffic: Traffic {
             capture: "scenarios/captures/mixed.pcapng.zst".to_owned(),

@@ -2,17 +2,7 @@
 
 use crate::{Outcome, Sent};
 use laneway_echo::{Config, Fate, half};
-use laneway_testkit::{root, skip};
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::OnceLock,
-};
-
-/// A sanitizer finds reads beyond a frame; not every compiler has one.
-const SANITIZERS: [&[&str]; 2] =
-    [&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]];
+use std::sync::OnceLock;
 
 /// The compiled referee; `None`, and says so, without a C compiler.
 pub(crate) fn referee() -> Option<&'static Referee> {
@@ -20,35 +10,11 @@ pub(crate) fn referee() -> Option<&'static Referee> {
     REFEREE.get_or_init(compile).as_ref()
 }
 
-pub(crate) struct Referee(PathBuf);
+pub(crate) struct Referee(laneway_testkit::Referee);
 
 fn compile() -> Option<Referee> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        skip("there is no C compiler `cc`");
-        return None;
-    }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("referee-echo");
-    let mut said = String::new();
-    for sanitizers in SANITIZERS {
-        let compiled = Command::new("cc")
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
-            .args(sanitizers)
-            .arg("-I")
-            .arg(root().join("bpf/include"))
-            .arg("-I")
-            .arg(here.join("bpf"))
-            .arg(here.join("tests/echo/referee.c"))
-            .arg("-o")
-            .arg(&binary)
-            .output()
-            .expect("cc was there a moment ago");
-        if compiled.status.success() {
-            return Some(Referee(binary));
-        }
-        said = String::from_utf8_lossy(&compiled.stderr).into_owned();
-    }
-    panic!("{said}")
+    let (source, headers) = ("apps/echo/tests/echo/referee.c", "apps/echo/bpf");
+    laneway_testkit::Referee::compile(env!("CARGO_TARGET_TMPDIR"), source, headers).map(Referee)
 }
 
 impl Referee {
@@ -69,7 +35,7 @@ impl Referee {
             input.extend((sent.bytes.len() as u32).to_ne_bytes());
             input.extend(&sent.bytes);
         }
-        let output = self.spawn(input);
+        let output = self.0.run(&[], input);
         let mut rest = &output[..];
         let outcomes = frames.iter().map(|sent| {
             let (outcome, more) = rest.split_at(1 + sent.bytes.len());
@@ -79,19 +45,5 @@ impl Referee {
         let outcomes = outcomes.collect();
         assert!(rest.is_empty());
         outcomes
-    }
-
-    fn spawn(&self, input: Vec<u8>) -> Vec<u8> {
-        let mut child = Command::new(&self.0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the referee was just compiled");
-        let mut stdin = child.stdin.take().expect("piped");
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().expect("the referee ends");
-        assert!(output.status.success(), "the referee failed; its words are above");
-        writer.join().expect("no panic").expect("the referee reads all");
-        output.stdout
     }
 }

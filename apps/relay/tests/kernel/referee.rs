@@ -1,16 +1,7 @@
 //! The kernel half's own header, compiled for this machine and run as a program.
 
-use laneway_testkit::{root, skip};
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::OnceLock,
-};
+use std::sync::OnceLock;
 
-/// A sanitizer finds reads beyond a frame; not every compiler has one.
-const SANITIZERS: [&[&str]; 2] =
-    [&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], &[]];
 /// Bytes of `struct lw_relay_datagram`.
 const DATAGRAM_BYTES: usize = 48;
 
@@ -20,7 +11,7 @@ pub(crate) fn referee() -> Option<&'static Referee> {
     REFEREE.get_or_init(compile).as_ref()
 }
 
-pub(crate) struct Referee(PathBuf);
+pub(crate) struct Referee(laneway_testkit::Referee);
 
 /// What the header makes of a frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,33 +26,8 @@ pub(crate) struct Seen {
 }
 
 fn compile() -> Option<Referee> {
-    if Command::new("cc").arg("--version").output().is_err() {
-        skip("there is no C compiler `cc`");
-        return None;
-    }
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("referee-relay");
-    let mut said = String::new();
-    for sanitizers in SANITIZERS {
-        let compiled = Command::new("cc")
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
-            .args(["-Wno-unused-parameter", "-Wno-unknown-pragmas"])
-            .args(sanitizers)
-            .arg("-I")
-            .arg(root().join("bpf/include"))
-            .arg("-I")
-            .arg(here.join("bpf"))
-            .arg(here.join("tests/kernel/referee.c"))
-            .arg("-o")
-            .arg(&binary)
-            .output()
-            .expect("cc was there a moment ago");
-        if compiled.status.success() {
-            return Some(Referee(binary));
-        }
-        said = String::from_utf8_lossy(&compiled.stderr).into_owned();
-    }
-    panic!("{said}")
+    let (source, headers) = ("apps/relay/tests/kernel/referee.c", "apps/relay/bpf");
+    laneway_testkit::Referee::compile(env!("CARGO_TARGET_TMPDIR"), source, headers).map(Referee)
 }
 
 impl Referee {
@@ -79,7 +45,7 @@ impl Referee {
             input.extend((frame.len() as u32).to_ne_bytes());
             input.extend(frame);
         }
-        let output = self.run_on(input);
+        let output = self.0.run(&[], input);
         let mut rest = &output[..];
         let mut take = |bytes: usize| {
             let (taken, behind) = rest.split_at(bytes);
@@ -94,19 +60,5 @@ impl Referee {
             sent: take(frame.len()),
         });
         seen.collect()
-    }
-
-    fn run_on(&self, input: Vec<u8>) -> Vec<u8> {
-        let mut child = Command::new(&self.0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the referee was just compiled");
-        let mut stdin = child.stdin.take().expect("piped");
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().expect("the referee ends");
-        assert!(output.status.success(), "the referee failed; its words are above");
-        writer.join().expect("no panic").expect("the referee reads all");
-        output.stdout
     }
 }
