@@ -108,26 +108,30 @@ deb: toolchain ## a package with the binary, manual pages, completions and units
 
 # make soak SECONDS=3600
 # make soak APP=relay LANE=socket|uring|afxdp|xdp MINUTES=10; SEED=n draws the same again
-# make soak APP=kv LANE=socket|uring MINUTES=10; SEED=n
+# make soak APP=kv LANE=socket|uring WORKERS=2 MINUTES=10; SEED=n
+# make soak APP=connections LANE=socket|uring|packet
 # make soak APP=journal; SEED=n
 APP ?= forward
 LANE ?= socket
 MINUTES ?= 10
+WORKERS ?= 1
 SECONDS ?= 600
 SEED ?=
 
-soak: toolchain ## numbered frames while rules come and go: none doubled, reordered, lost unnamed (10 minutes; APP=relay, kv, journal too)
+soak: toolchain ## numbered frames while rules come and go: none doubled, reordered, lost unnamed (10 minutes; APP=relay, kv, connections, journal too)
 	@$(INSTALL) --test $(GO_ON)
 	@case "$(APP)" in \
 	    forward) LANEWAY_SOAK_SECONDS=$(SECONDS) \
 	        cargo test --release --package laneway-forward --test lanes -- --ignored soak --nocapture ;; \
 	    relay) LANEWAY_SOAK_LANE="$(LANE)" LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 60)) LANEWAY_SOAK_SEED=$(SEED) \
 	        cargo test --release --package laneway-cli --test relay -- --ignored soak_for_as_long --nocapture ;; \
-	    kv) LANEWAY_SOAK_LANE="$(LANE)" LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 60)) LANEWAY_SOAK_SEED=$(SEED) \
+	    kv) LANEWAY_SOAK_LANE="$(LANE)" LANEWAY_SOAK_WORKERS=$(WORKERS) LANEWAY_SOAK_SECONDS=$$(($(MINUTES) * 60)) LANEWAY_SOAK_SEED=$(SEED) \
 	        cargo test --release --package laneway-cli --test store -- --ignored soak_for_as_long --nocapture ;; \
+	    connections) LANEWAY_SOAK_LANE="$(LANE)" \
+	        cargo test --release --package laneway-cli --test store -- --ignored nothing_is_left --nocapture ;; \
 	    journal) LANEWAY_JOURNAL_ALL=1 LANEWAY_JOURNAL_SEED=$(SEED) \
 	        cargo test --release --package laneway-journal --tests ;; \
-	    *) echo "make soak: APP=$(APP) has none; use forward, relay, kv or journal"; exit 2 ;; \
+	    *) echo "make soak: APP=$(APP) has none; use forward, relay, kv, connections or journal"; exit 2 ;; \
 	esac
 
 test: toolchain ## install what is missing, run every test; ARGS="-p laneway-wire" narrows it

@@ -284,11 +284,12 @@ fn a_closed_loop_of_so_many_requests_is_a_load_of_its_own_on_every_lane() {
     assert!(more.is_some(), "{:?}", result.claims);
 }
 
-/// A `redis-server` on a free port, killed when this is dropped.
-struct Redis(std::process::Child, String);
+/// A store on a free port, killed when this is dropped.
+struct Store(std::process::Child, String);
 
-impl Redis {
-    fn start(turn: &Turn) -> Option<Redis> {
+impl Store {
+    /// `redis-server`, if it is there.
+    fn redis(turn: &Turn) -> Option<Store> {
         if !has("redis-server") {
             return None;
         }
@@ -296,7 +297,7 @@ impl Redis {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
         command.arg("--dir").arg(&turn.folder).stdout(Stdio::null());
-        let redis = Redis(command.spawn().expect("it is there"), format!("127.0.0.1:{port}"));
+        let redis = Store(command.spawn().expect("it is there"), format!("127.0.0.1:{port}"));
         let until = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(&redis.1).is_err() {
             assert!(Instant::now() < until, "it does not listen");
@@ -306,7 +307,7 @@ impl Redis {
     }
 }
 
-impl Drop for Redis {
+impl Drop for Store {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -316,7 +317,7 @@ impl Drop for Redis {
 #[test]
 fn the_client_of_a_store_by_hand_sets_gets_and_checks() {
     let Some(turn) = Turn::new("gen-kv") else { return };
-    let Some(redis) = Redis::start(&turn) else { return };
+    let Some(redis) = Store::redis(&turn) else { return };
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     command.args(["gen", "kv", "--to", &redis.1, "--connections", "20", "--pipeline", "4"]);
     command.args(["--keys", "500", "--zipf", "0.99", "--get-share", "0.8", "--requests", "3000"]);
@@ -375,6 +376,62 @@ fn a_store_that_answers_with_another_value_is_found_out_by_hand() {
     assert_eq!(output.status.code(), Some(4), "{said}");
     let why = "GET key:000000000000 was answered with 3 bytes that were never set for it";
     assert!(said.contains(why), "{said}");
+}
+
+#[test]
+fn a_store_is_asked_by_datagrams_in_a_race_and_by_hand() {
+    let Some(turn) = Turn::new("kv-udp") else { return };
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/kv.toml");
+    let text = std::fs::read_to_string(shipped).expect("it ships");
+    // Its goals are of another number of requests.
+    let (mut text, _) =
+        text.split_once("# At equal promises").map(|(arms, rest)| (arms.to_owned(), rest)).unwrap();
+    for (theirs, ours) in [
+        ("late_p99_us_max = 300", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
+        ("loads_pps = [5_000]", "loads_pps = [500]"),
+        ("closed_requests = [10_000, 100_000]", "closed_requests = [2_000]"),
+        ("get_share = 1.0 }, timeout_ms = 1_000", "get_share = 1.0 }, timeout_ms = 20_000"),
+    ] {
+        assert!(text.contains(theirs), "the scenario has no {theirs}");
+        text = text.replace(theirs, ours);
+    }
+    let scenario = turn.folder.join("scenario.toml");
+    std::fs::write(&scenario, text).expect("writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command.arg("race").arg(scenario).args(["--variant", "get-udp", "--out"]).arg(&turn.folder);
+    command.args(["--lane", "socket", "--lane", "xdp udp"]);
+    command.args(["--generations", "2", "--rounds", "1", "--segment-ms", "50"]);
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let result = turn.result("get-udp");
+    all_is_answered(&result);
+    let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
+    if !names.contains(&"xdp udp") {
+        return println!("skipped: no arm by datagrams: {:?}", result.notes);
+    }
+    assert!(segments(&result, "xdp udp").len() >= 4);
+
+    let port = TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().unwrap().port();
+    let at = format!("127.0.0.1:{port}");
+    let mut store = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    store.args(["run", "kv", "--lane", "socket", "--listen", &at, "--udp-listen", &at]);
+    let store = store.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut store = Store(store.expect("the program starts"), at.clone());
+    let until = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(&at).is_err() {
+        assert!(Instant::now() < until && store.0.try_wait().unwrap().is_none(), "it serves");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
+    command.args(["gen", "kv", "--to", &at, "--udp", "--connections", "7", "--keys", "50"]);
+    command.args(["--value-bytes", "16-1400", "--requests", "900", "--timeout-ms", "30000"]);
+    let output = command.output().expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in [&format!("900 requests to UDP {at}"), "over 7 sockets", "keys set before"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]

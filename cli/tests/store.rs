@@ -6,12 +6,14 @@
 //!   operator ─ BGSAVE, BGREWRITEAOF ──────────────────────────────────────╯ ╰─ SIGKILL, start, compare
 //! ```
 //!
-//! `make soak APP=kv LANE=socket MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws the same
+//! `make soak APP=kv LANE=socket WORKERS=2 MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws the same
 //! again. Under `always` all that was answered must be there; under `everysec` a kill may cost the writes of the last
 //! moment, and still leaves a beginning of them. A cut of the power is for the tests of `apps/kv`, on a disk that is
 //! simulated.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
+
+mod many;
 
 use laneway_netns::{Namespace, can_create};
 use laneway_testkit::{skip, soak as asked};
@@ -39,6 +41,9 @@ const FILL: u64 = 4_000;
 const SLOTS: u64 = 37;
 const LIST_MAX: usize = 20;
 const DEPTH_MAX: u64 = 16;
+/// Connections that are there at a time: in `make test`, and when asked for.
+const MANY_SHORT: u64 = 200;
+const MANY: u64 = 10_000;
 /// From the moment that all clients write to the kill, at most.
 const MOMENT_MS_MAX: u64 = 250;
 
@@ -65,11 +70,19 @@ struct Model {
     sorted: BTreeMap<String, u64>,
 }
 
+/// Where a client's numbers are that one write has both of: of one worker, by their tag.
+fn names(client: u64, slot: u64) -> [String; 2] {
+    [format!("n{{{client}}}"), format!("s{{{client}}}:{slot}")]
+}
+
 /// The client's write of that number. Each is answered by one line.
 fn write_of(client: u64, number: u64) -> String {
     let slot = number % SLOTS;
     match number % 5 {
-        0 => format!("MSET n{client} {number} s{client}:{slot} {number}\r\n"),
+        0 => {
+            let [newest, own] = names(client, slot);
+            format!("MSET {newest} {number} {own} {number}\r\n")
+        }
         1 => format!("RPUSH l{client} {number}\r\n"),
         2 => format!("HSET h{client} n {number} f{slot} {number}\r\n"),
         3 => format!("ZADD z{client} {number} n {number} m{slot}\r\n"),
@@ -81,12 +94,12 @@ impl Model {
     fn write(&mut self, client: u64) {
         self.done += 1;
         let (number, slot) = (self.done, self.done % SLOTS);
-        let both = |first: &str, second: String| [(first.to_owned(), number), (second, number)];
+        let both = |[first, second]: [String; 2]| [(first, number), (second, number)];
         match number % 5 {
-            0 => self.strings.extend(both(&format!("n{client}"), format!("s{client}:{slot}"))),
+            0 => self.strings.extend(both(names(client, slot))),
             1 => self.list.push_back(number),
-            2 => self.hash.extend(both("n", format!("f{slot}"))),
-            3 => self.sorted.extend(both("n", format!("m{slot}"))),
+            2 => self.hash.extend(both(["n".to_owned(), format!("f{slot}")])),
+            3 => self.sorted.extend(both(["n".to_owned(), format!("m{slot}")])),
             _ => drop(self.list.drain(..self.list.len().saturating_sub(LIST_MAX))),
         }
     }
@@ -158,11 +171,11 @@ impl Asked {
 
 /// What a client's keys hold.
 fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
-    let mut names: Vec<String> = (0..SLOTS).map(|slot| format!("s{client}:{slot}")).collect();
-    names.push(format!("n{client}"));
-    names.sort();
-    let values = asked.ask(&format!("MGET {}", names.join(" ")));
-    let there = names.iter().zip(values).filter(|(_, value)| !value.is_empty());
+    let mut all: Vec<String> = (0..SLOTS).flat_map(|slot| names(client, slot)).collect();
+    all.sort();
+    all.dedup();
+    let values = asked.ask(&format!("MGET {}", all.join(" ")));
+    let there = all.iter().zip(values).filter(|(_, value)| !value.is_empty());
     let mut contents: Vec<String> = there.map(|(name, value)| format!("{name} {value}")).collect();
     contents.push(asked.ask(&format!("LRANGE l{client} 0 -1")).join(" "));
     for line in [format!("HGETALL h{client}"), format!("ZRANGE z{client} 0 -1 WITHSCORES")] {
@@ -231,13 +244,13 @@ impl Drop for Folder {
 }
 
 /// Starts it; returns when it answers.
-fn start(near: &Namespace, folder: &Folder, lane: &str, fsync: &str) -> (Running, Asked) {
+fn start(near: &Namespace, folder: &Folder, [lane, workers, fsync]: [&str; 3]) -> (Running, Asked) {
     let said = folder.0.join("said");
     let child = near
         .command(LANEWAY)
         .args(["run", "kv", "--lane", lane, "--listen", ADDRESS, "--appendonly", "yes", "--dir"])
         .arg(folder.0.join("data"))
-        .args(["--appendfsync", fsync])
+        .args(["--appendfsync", fsync, "--workers", workers])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&said).expect("a folder of ours"))
@@ -264,15 +277,16 @@ enum Length {
     Seconds(u64),
 }
 
-fn soak(lane: &str, length: Length, seed: u64) {
+fn soak(lane: &str, workers: u64, length: Length, seed: u64) {
     if let Err(why) = can_create() {
         return skip(why);
     }
-    println!("kills of a store on {lane}, seed {seed}");
+    println!("kills of a store on {lane}, workers: {workers}, seed {seed}");
     let near = Namespace::create("store").expect("it can be created");
     let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()));
-    let folder = Folder(env::temp_dir().join(format!("laneway-store-{lane}-{}", process::id())));
+    let folder =
+        Folder(env::temp_dir().join(format!("laneway-store-{lane}-{workers}-{}", process::id())));
     fs::create_dir(&folder.0).expect("the folder for temporary files can be written");
     let (mut draw, begun) = (Draw(seed), Instant::now());
     let mut models = vec![Model::default(); CLIENTS as usize];
@@ -281,7 +295,7 @@ fn soak(lane: &str, length: Length, seed: u64) {
     let (mut rounds, mut from_snapshots, mut torn, mut lost) = (0, 0, 0, 0);
     loop {
         let fsync = if rounds % 4 == 3 { "everysec" } else { "always" };
-        let (mut running, mut asked) = start(&near, &folder, lane, fsync);
+        let (mut running, mut asked) = start(&near, &folder, [lane, &workers.to_string(), fsync]);
         let info = asked.ask("INFO persistence").concat();
         from_snapshots += u64::from(info.contains("of the snapshot from"));
         torn += u64::from(info.contains("were torn"));
@@ -350,16 +364,53 @@ fn soak(lane: &str, length: Length, seed: u64) {
 
 #[test]
 fn what_was_answered_is_there_behind_kills_on_socket() {
-    soak("socket", Length::Rounds(ROUNDS_SHORT), asked::seed());
+    soak("socket", 1, Length::Rounds(ROUNDS_SHORT), asked::seed());
 }
 
 #[test]
 fn what_was_answered_is_there_behind_kills_on_uring() {
-    soak("uring", Length::Rounds(ROUNDS_SHORT), asked::seed());
+    soak("uring", 1, Length::Rounds(ROUNDS_SHORT), asked::seed());
+}
+
+#[test]
+fn what_was_answered_by_two_workers_is_there_behind_kills() {
+    soak("socket", 2, Length::Rounds(ROUNDS_SHORT), asked::seed());
+}
+
+#[test]
+fn nothing_is_left_of_connections_on_socket() {
+    many::ten_times("socket", MANY_SHORT);
+}
+
+#[test]
+fn nothing_is_left_of_connections_on_uring() {
+    many::ten_times("uring", MANY_SHORT);
+}
+
+#[test]
+fn nothing_is_left_of_connections_on_the_stack() {
+    many::ten_times("packet", MANY_SHORT);
+}
+
+#[test]
+#[ignore = "opens 10,000 connections ten times on LANEWAY_SOAK_LANE: socket, uring or packet"]
+fn nothing_is_left_of_ten_thousand_connections() {
+    many::ten_times(&asked::lane("socket"), MANY);
+}
+
+#[test]
+#[ignore = "a figure, for a quiet machine: what 10,000 idle connections take, beside redis-server"]
+fn memory_of_idle_connections() {
+    many::idle(MANY);
 }
 
 #[test]
 #[ignore = "runs for LANEWAY_SOAK_SECONDS, 600 by default, on LANEWAY_SOAK_LANE"]
 fn soak_for_as_long_as_asked() {
-    soak(&asked::lane("socket"), Length::Seconds(asked::seconds()), asked::seed());
+    soak(
+        &asked::lane("socket"),
+        asked::workers(),
+        Length::Seconds(asked::seconds()),
+        asked::seed(),
+    );
 }

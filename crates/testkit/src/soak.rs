@@ -26,6 +26,14 @@ pub fn lane(otherwise: &str) -> String {
     env::var("LANEWAY_SOAK_LANE").unwrap_or_else(|_| otherwise.to_owned())
 }
 
+/// The workers in LANEWAY_SOAK_WORKERS, or one.
+///
+/// # Panics
+/// If they are no number.
+pub fn workers() -> u64 {
+    number("LANEWAY_SOAK_WORKERS").unwrap_or(1)
+}
+
 /// An empty one is none: make passes on what it was not given.
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
