@@ -161,8 +161,10 @@ fn our_relay_copies_to_ports_by_rules_and_closes_its_ledger() {
     for (variant, outputs, lanes) in [
         ("groups-50", 8, &["--lane", "socket", "--lane", "socket:batch=64,gso,gro"][..]),
         ("trains-1", 1, &["--lane", "socket"]),
+        ("trains-8-frames", 8, &["--lane", "socket", "--lane", "socket:batch=64,gso,gro"]),
     ] {
-        let mut command = shipped::race(&turn.folder, "relay", &[("saturate = true\n", "")]);
+        let changes = [("saturate = true\n", ""), ("saturate = true, ", "")];
+        let mut command = shipped::race(&turn.folder, "relay", &changes);
         command.args(["--variant", variant, "--load", "200"]);
         command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
         let output = command.args(lanes).output().expect("the program starts");
@@ -171,6 +173,13 @@ fn our_relay_copies_to_ports_by_rules_and_closes_its_ledger() {
         closes(&result, outputs);
         assert!(result.invalid.is_empty(), "{:?}", result.invalid);
         assert_eq!(result.app, "relay");
+        // A lane that sends trains is seen to, unless each copy leaves as a frame of its own.
+        for (number, arm) in result.arms.iter().enumerate() {
+            let of_arm = result.segments.iter().filter(|segment| segment.arm == number);
+            let trains: u64 = of_arm.map(|segment| segment.ledger.trains).sum();
+            let sends_trains = arm.name.contains("gso") && !variant.ends_with("-frames");
+            assert_eq!(trains > 0, sends_trains, "{variant}, {}", arm.name);
+        }
     }
 }
 
@@ -195,6 +204,23 @@ fn a_relay_of_two_threads_copies_every_datagram_once() {
     assert!(result.invalid.is_empty(), "{:?}", result.invalid);
     let of_threads = result.segments.iter().filter(|s| s.arm + 1 == result.arms.len());
     assert!(of_threads.into_iter().all(|segment| segment.ledger.reordered == 0));
+    // The shipped arm is this program where it is in PATH, and is left out by name where it is not.
+    let folder = program.parent().expect("it lies in one").display();
+    let path = std::env::var("PATH").unwrap_or_default();
+    for (path, runs) in [(format!("{folder}:{path}"), true), (path, false)] {
+        let mut command = shipped::race(&turn.folder, "relay", &[("steps = 8", "steps = 1")]);
+        command.args(["--variant", "report", "--load", "200"]);
+        command.args(["--generations", "2", "--rounds", "2"]);
+        command.args(["--segment-ms", "100", "--lane", "socket", "--lane", "two threads"]);
+        let output = command.env("PATH", path).output().expect("the program starts");
+        assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
+        let result = turn.result("report");
+        closes(&result, 1);
+        let is_there = result.arms.iter().any(|arm| arm.name == "two threads");
+        assert_eq!(is_there, runs, "{:?}", result.notes);
+        let is_said = |note: &String| note.contains("skipped") && note.contains("two_threads");
+        assert_eq!(result.notes.iter().any(is_said), !runs, "{:?}", result.notes);
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod service;
+mod video;
 
 /// The binary under test.
 const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
