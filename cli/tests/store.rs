@@ -231,12 +231,19 @@ impl Drop for Folder {
 }
 
 /// Starts it; returns when it answers.
-fn start(near: &Namespace, folder: &Folder, lane: &str, fsync: &str) -> (Running, Asked) {
+fn start(
+    near: &Namespace,
+    folder: &Folder,
+    lane: &str,
+    store: &[&str],
+    fsync: &str,
+) -> (Running, Asked) {
     let said = folder.0.join("said");
     let child = near
         .command(LANEWAY)
-        .args(["run", "kv", "--lane", lane, "--listen", ADDRESS, "--appendonly", "yes", "--dir"])
+        .args(["run", "kv", "--lane", lane, "--listen", ADDRESS, "--dir"])
         .arg(folder.0.join("data"))
+        .args(store)
         .args(["--appendfsync", fsync])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -264,7 +271,11 @@ enum Length {
     Seconds(u64),
 }
 
-fn soak(lane: &str, length: Length, seed: u64) {
+const LOG: &[&str] = &["--appendonly", "yes"];
+/// Room for the keys, and for few of their values.
+const LSM: &[&str] = &["--store", "lsm", "--maxmemory", "400kb"];
+
+fn soak(lane: &str, store: &[&str], length: Length, seed: u64) {
     if let Err(why) = can_create() {
         return skip(why);
     }
@@ -272,7 +283,11 @@ fn soak(lane: &str, length: Length, seed: u64) {
     let near = Namespace::create("store").expect("it can be created");
     let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()));
-    let folder = Folder(env::temp_dir().join(format!("laneway-store-{lane}-{}", process::id())));
+    let folder = Folder(env::temp_dir().join(format!(
+        "laneway-store-{lane}-{}-{}",
+        store.len(),
+        process::id()
+    )));
     fs::create_dir(&folder.0).expect("the folder for temporary files can be written");
     let (mut draw, begun) = (Draw(seed), Instant::now());
     let mut models = vec![Model::default(); CLIENTS as usize];
@@ -281,7 +296,7 @@ fn soak(lane: &str, length: Length, seed: u64) {
     let (mut rounds, mut from_snapshots, mut torn, mut lost) = (0, 0, 0, 0);
     loop {
         let fsync = if rounds % 4 == 3 { "everysec" } else { "always" };
-        let (mut running, mut asked) = start(&near, &folder, lane, fsync);
+        let (mut running, mut asked) = start(&near, &folder, lane, store, fsync);
         let info = asked.ask("INFO persistence").concat();
         from_snapshots += u64::from(info.contains("of the snapshot from"));
         torn += u64::from(info.contains("were torn"));
@@ -304,7 +319,7 @@ fn soak(lane: &str, length: Length, seed: u64) {
         if rounds == 0 {
             let mut lines = String::new();
             for number in 0..FILL {
-                let _ = write!(lines, "SET fill:{number} {number}\r\n");
+                let _ = write!(lines, "SET fill:{number} {number:0>200}\r\n");
             }
             asked.send(&lines).expect("it runs");
             for _ in 0..FILL {
@@ -313,8 +328,11 @@ fn soak(lane: &str, length: Length, seed: u64) {
         }
         let keys = FILL + models.iter().map(Model::keys).sum::<u64>();
         assert_eq!(asked.ask("DBSIZE"), [keys.to_string()], "{what}");
-        let fill = draw.below(FILL).to_string();
-        assert_eq!(asked.ask(&format!("GET fill:{fill}")), [fill], "{what}");
+        for _ in 0..100 {
+            let fill = draw.below(FILL);
+            let said = asked.ask(&format!("GET fill:{fill}"));
+            assert_eq!(said, [format!("{fill:0>200}")], "{what}");
+        }
         if is_over {
             break;
         }
@@ -350,16 +368,21 @@ fn soak(lane: &str, length: Length, seed: u64) {
 
 #[test]
 fn what_was_answered_is_there_behind_kills_on_socket() {
-    soak("socket", Length::Rounds(ROUNDS_SHORT), asked::seed());
+    soak("socket", LOG, Length::Rounds(ROUNDS_SHORT), asked::seed());
 }
 
 #[test]
 fn what_was_answered_is_there_behind_kills_on_uring() {
-    soak("uring", Length::Rounds(ROUNDS_SHORT), asked::seed());
+    soak("uring", LOG, Length::Rounds(ROUNDS_SHORT), asked::seed());
+}
+
+#[test]
+fn what_was_answered_is_there_behind_kills_with_values_on_disk() {
+    soak("uring", LSM, Length::Rounds(ROUNDS_SHORT / 2), asked::seed());
 }
 
 #[test]
 #[ignore = "runs for LANEWAY_SOAK_SECONDS, 600 by default, on LANEWAY_SOAK_LANE"]
 fn soak_for_as_long_as_asked() {
-    soak(&asked::lane("socket"), Length::Seconds(asked::seconds()), asked::seed());
+    soak(&asked::lane("socket"), LOG, Length::Seconds(asked::seconds()), asked::seed());
 }
