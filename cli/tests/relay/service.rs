@@ -344,9 +344,9 @@ fn who_started_it_is_told_when_it_relays_reads_rules_again_and_ends() {
     assert_eq!(told(), "STOPPING=1\n");
 }
 
-/// The unit that ships, with this program in place of the installed one.
-fn unit() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib/systemd/laneway-relay.service");
+/// A unit that ships, with this program in place of the installed one.
+fn unit(name: &str) -> String {
+    let path = format!("{}/../contrib/systemd/{name}.service", env!("CARGO_MANIFEST_DIR"));
     fs::read_to_string(path).expect("it ships").replace("/usr/bin/laneway", LANEWAY)
 }
 
@@ -354,26 +354,38 @@ fn unit() -> String {
 fn the_units_commands_are_commands() {
     let folder = Folder::new();
     let place = folder.file("");
-    let unit = unit();
-    for begins in ["ExecStart=", "ExecReload="] {
+    // All of a command is understood, and what is missing is the file; of the store, which would begin, a word in addition.
+    for (name, begins, more, why) in [
+        ("laneway-relay", "ExecStart=", "", ["cannot read", "relay.toml"]),
+        ("laneway-relay", "ExecReload=", "", ["cannot read", "relay.toml"]),
+        (
+            "laneway-kv",
+            "ExecStart=",
+            " --tls-listen 127.0.0.1:1",
+            ["--tls-cert-file", "--tls-key-file"],
+        ),
+    ] {
+        let unit = unit(name);
         let line = unit.lines().find_map(|line| line.strip_prefix(begins)).expect(begins);
         let line = line.replace("${CONFIGURATION_DIRECTORY}", &place);
         let line = line.replace("${RUNTIME_DIRECTORY}", &place);
+        let line = line.replace("${STATE_DIRECTORY}", &place) + more;
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
-        // All of it is understood, and the file is what is missing.
-        refused(&laneway(&words), &["cannot read", "relay.toml"]);
+        refused(&laneway(&words), &why);
     }
 }
 
 #[test]
-fn systemd_takes_the_unit() {
+fn systemd_takes_the_units() {
     let folder = Folder::new();
-    let path = folder.file("laneway-relay.service");
-    fs::write(&path, unit()).unwrap();
-    let verified = Command::new("systemd-analyze").args(["verify", &path]).output();
-    let Ok(output) = verified else { return skip("systemd-analyze is not installed") };
-    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    // What is wrong with other units of the host is none of ours.
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("laneway-relay")).collect();
-    assert!(ours.is_empty(), "{said}");
+    for name in ["laneway-relay", "laneway-kv"] {
+        let path = folder.file(&format!("{name}.service"));
+        fs::write(&path, unit(name)).unwrap();
+        let verified = Command::new("systemd-analyze").args(["verify", &path]).output();
+        let Ok(output) = verified else { return skip("systemd-analyze is not installed") };
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        // What is wrong with other units of the host is none of ours.
+        let ours: Vec<&str> = said.lines().filter(|line| line.contains(name)).collect();
+        assert!(ours.is_empty(), "{said}");
+    }
 }
