@@ -123,7 +123,9 @@ fn servers_that_are_compiled_are_raced_in_one_race() {
     let result = {
         let mut command = shipped::race(&turn.folder, "udp-echo", &[]);
         command.args(["--lane", "socket", "--load", "2000", "--generations", "2", "--rounds", "1"]);
-        arms.iter().for_each(|arm| drop(command.args(["--arm", arm])));
+        for arm in &arms {
+            command.args(["--arm", arm]);
+        }
         let output = command.args(["--segment-ms", "100"]).output().expect("the program starts");
         assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
         turn.result("")

@@ -31,7 +31,7 @@ use crate::bench::{Bench, Instruments};
 use crate::command::Task;
 pub use crate::error::RaceError;
 use crate::error::ScenarioError;
-use crate::fanout::{Fanout, FarEnd};
+use crate::fanout::Fanout;
 use crate::headroom;
 use crate::host::Look;
 use crate::result::{Arm, Headroom, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};

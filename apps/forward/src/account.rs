@@ -316,7 +316,7 @@ mod tests {
         let interfaces = ["eth1".to_owned(), "eth2".to_owned()];
         for (facts, is_closed) in [(&PacketKind::FACTS, false), (&LATE, true)] {
             let on = On { spec: &spec, lane: facts, interfaces: &interfaces, workers: 1 };
-            let account = of(&run, on, &lane, &report);
+            let account = collect(&run, on, &lane, &report);
             assert_eq!((account.seen, account.accounted), (3, 3));
             assert_eq!(account.is_closed(), is_closed);
             assert_eq!(account.json["unconfirmed"], 1, "it is told anyway");

@@ -396,7 +396,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
         if memory_bytes_max.is_some() && has_value {
             // Values that are longer than what stands for them.
             let first = if args[0] == b"hset" { 3 } else { 2 };
-            args.iter_mut().skip(first).for_each(|arg| *arg = arg.repeat(200 + draw.below(1_000)));
+            args.iter_mut().skip(first).for_each(|arg| *arg = arg.repeat(200 + draw.index(1_000)));
         }
         if client == CLIENTS - 1
             && matches!(args[0].as_slice(), b"blpop" | b"brpop" | b"blmove" | b"bzpopmin")

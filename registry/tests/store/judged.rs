@@ -10,10 +10,10 @@ mod excused;
 
 use super::{Folder, namespace, said, served_by, two_cpus};
 use crate::client::Args;
-use commands::{Draw, command};
+use commands::command;
 use excused::{is_by_chance, is_excused, is_unordered, sorted};
 use laneway_netns::Namespace;
-use laneway_testkit::skip;
+use laneway_testkit::{Random, skip};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -113,8 +113,8 @@ fn judged_on(spec: &str, words: &[&str]) {
     let name = format!("laneway-judge-{spec}-{}-{}", words.len(), std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     let _judge = Judge::start(&near, &folder);
-    let seed = Draw::seed();
-    let (mut draw, dir) = (Draw(seed), folder.0.join("data").display().to_string());
+    let seed = laneway_testkit::seed();
+    let (mut draw, dir) = (Random::seeded(seed), folder.0.join("data").display().to_string());
     let words: Vec<&str> =
         words.iter().map(|word| if *word == "DIR" { &dir } else { *word }).collect();
     served_by(&cpus, &near, spec, &[], &words, |_| {

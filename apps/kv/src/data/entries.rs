@@ -12,10 +12,11 @@
 //! What must always hold: a number is of one entry or copy. Where that is replaced, removed or changed, the number is
 //! released, once.
 
-use super::chance::{Chance, KeyHasher};
+use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed, Shown, scan_all, walk_all};
 use super::dropped::Pieces;
 use super::entry::Entry;
+use laneway_random::Random;
 use std::collections::HashMap;
 
 /// What a copy takes: two numbers in a table that is half full.
@@ -163,15 +164,15 @@ impl Entries {
     }
 
     /// An entry by chance.
-    pub(crate) fn random(&self, chance: &mut Chance) -> Option<&Entry> {
-        match self.spilled.is_empty() || chance.below(self.len()) < self.memory.len() {
+    pub(crate) fn random(&self, chance: &mut Random) -> Option<&Entry> {
+        match self.spilled.is_empty() || chance.index(self.len()) < self.memory.len() {
             true => self.memory.random(chance),
             false => self.spilled.random(chance),
         }
     }
 
     /// An entry by chance whose value is in memory.
-    pub(super) fn random_in_memory(&self, chance: &mut Chance) -> Option<&Entry> {
+    pub(super) fn random_in_memory(&self, chance: &mut Random) -> Option<&Entry> {
         self.memory.random(chance)
     }
 

@@ -160,7 +160,7 @@ impl Store {
         }
         // A database is drawn by its share of the values in memory; the next ones are looked at if none of them is to be spilled.
         let all: usize = self.databases.iter().map(|database| database.entries.in_memory()).sum();
-        let mut drawn = self.chance.below(all);
+        let mut drawn = self.chance.index(all);
         let first = self.databases.iter().position(|database| {
             let here = drawn < database.entries.in_memory();
             drawn = drawn.saturating_sub(database.entries.in_memory());

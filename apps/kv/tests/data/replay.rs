@@ -30,7 +30,7 @@ impl Written {
     /// Whose values are mostly on the disk.
     fn spilling(seed: u64) -> Written {
         let mut draw = Random::seeded(seed);
-        let (store, bytes) = (Store::with_seed(draw.draw()), draw.below(100_000));
+        let (store, bytes) = (Store::with_seed(draw.draw()), draw.index(100_000));
         Written::of(Local::spilling(store, START_MS, "replay-values", bytes), draw)
     }
 
