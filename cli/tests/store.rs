@@ -6,10 +6,10 @@
 //!   operator ─ BGSAVE, BGREWRITEAOF ──────────────────────────────────────╯ ╰─ SIGKILL, start, compare
 //! ```
 //!
-//! `make soak APP=kv LANE=socket WORKERS=2 MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n` draws the same
-//! again. Under `always` all that was answered must be there; under `everysec` a kill may cost the writes of the last
-//! moment, and still leaves a beginning of them. A cut of the power is for the tests of `apps/kv`, on a disk that is
-//! simulated.
+//! `make soak APP=kv LANE=socket WORKERS=2 MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n`
+//! draws the same again. Under `always` all that was answered must be there; under `everysec` a kill may cost the
+//! writes of the last moment, and still leaves a beginning of them. A cut of the power is for the tests of `apps/kv`,
+//! on a disk that is simulated.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 

@@ -4,7 +4,8 @@
  * output that it was sent to, and drops every frame. An output is a UDP port; the group is the datagram's own.
  *
  * It runs in the softirq of whoever sends, before anything of the receiver's stack. A veth end whose peer has such a
- * program offers no segmentation: trains are cut on their way out, on the sender's CPU. `trains.bpf.c` takes them whole.
+ * program offers no segmentation: trains are cut on their way out, on the sender's CPU. `trains.bpf.c` takes them
+ * whole.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

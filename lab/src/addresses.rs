@@ -20,8 +20,8 @@ pub(crate) const ONWARD: [[&str; 2]; 8] = [
     ["gen8", "sut8"],
 ];
 
-/// What an app answers for that is pinged, or asked over connections. Not the interface's own address: only an arm that is the kernel's
-/// stack may have it, or both would answer.
+/// What an app answers for that is pinged, or asked over connections. Not the interface's own address: only an arm that
+/// is the kernel's stack may have it, or both would answer.
 pub(crate) const ECHO: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 
 /// UDP or TCP port that the arm listens on.

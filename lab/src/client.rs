@@ -1,5 +1,5 @@
-//! A client of TCP servers, or of one that answers a datagram by a datagram: up to a thousand connections by one thread,
-//! which asks and checks what is answered.
+//! A client of TCP servers, or of one that answers a datagram by a datagram: up to a thousand connections by one
+//! thread, which asks and checks what is answered.
 //!
 //! ```text
 //!   schedule ─▶ due ─▶ connection n mod connections ─▶ at most `in_flight` asked ─▶ socket
@@ -11,10 +11,10 @@
 //! outstanding, and the next is due when one was answered.
 //!
 //! What must always hold: requests due = answered + every named [`Fate`], closed before a segment's report; behind it
-//! nothing is in flight, so the server may be stopped. The kernel's sockets do the rest (level-triggered epoll); what is
-//! said over them is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they went,
-//! [`Values`] of a store, and [`Gets`] of the same by datagrams. A connection of datagrams is a connected UDP socket with
-//! one request in flight; what is lost there has timed out.
+//! nothing is in flight, so the server may be stopped. The kernel's sockets do the rest (level-triggered epoll); what
+//! is said over them is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they
+//! went, [`Values`] of a store, and [`Gets`] of the same by datagrams. A connection of datagrams is a connected UDP
+//! socket with one request in flight; what is lost there has timed out.
 
 mod connection;
 mod conversation;

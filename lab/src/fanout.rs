@@ -49,9 +49,9 @@ pub struct Fanout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FarEnd {
-    /// As a receiver sees them: a train that a sender's kernel made of one send (UDP_SEGMENT) arrives uncut, as it leaves to
-    /// a NIC that segments, and checksums are left to the device. Not on a cable that is limited: the queue in front of it
-    /// counts what it drops by packet.
+    /// As a receiver sees them: a train that a sender's kernel made of one send (UDP_SEGMENT) arrives uncut, as it
+    /// leaves to a NIC that segments, and checksums are left to the device. Not on a cable that is limited: the queue
+    /// in front of it counts what it drops by packet.
     #[default]
     Trains,
     /// Each as a frame of its own: trains are cut in software on the sender's CPU, and so are checksums computed.

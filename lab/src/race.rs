@@ -330,7 +330,7 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
         Some(cpu) if cpu == generator_cpu => format!(
             "What an arm sends is received by threads on the generator's CPU {cpu}, between two of its bursts: it \
-             takes nothing of the arm's CPU, and nothing is said of when it came. "
+             takes nothing of the arm's CPU, and nothing is said of when it arrived. "
         ),
         Some(cpu) => format!("What an arm sends is received by threads on CPU {cpu}. "),
     };

@@ -1,8 +1,8 @@
 //! How many datagrams were in the packets that the rings of far ends refused: `bpf/refused.bpf.c`, which hears of every
 //! packet that the kernel frees unused. veth counts packets (`tx_dropped`), and a train of datagrams is one.
 //!
-//! One for all benches of a race: an interface is known by its network namespace and its number there. It costs a look at
-//! the reason for each packet that the far end drops, a train or a frame of its own alike.
+//! One for all benches of a race: an interface is known by its network namespace and its number there. It costs a look
+//! at the reason for each packet that the far end drops, a train or a frame of its own alike.
 
 use crate::error::RaceError;
 use laneway_bpf::Tracing;

@@ -87,7 +87,8 @@ pub struct Scenario {
     /// How arrivals follow one another: `steady`, `poisson`, or as in the `capture`.
     #[serde(default, skip_serializing_if = "is_steady")]
     pub arrivals: Spacing,
-    /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits. Of a client: `sockets`.
+    /// How frames enter the wire: `live` (XDP live frames), or the spec of a lane that transmits. Of a client:
+    /// `sockets`.
     pub generator: String,
     /// Frames per burst; of requests whose replies are counted, the most: they are sent one by one up to 50,000/s,
     /// and in bursts that grow with the rate beyond.
@@ -104,8 +105,9 @@ pub struct Scenario {
     pub arm_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
-    /// TCP segments of up to 64 KiB leave the arm's end of its cable uncut (TSO), for arms whose TCP is the kernel's. The
-    /// cable has no threads for them at the client's end: they are received in softirqs that are sent to its CPU (RPS).
+    /// TCP segments of up to 64 KiB leave the arm's end of its cable uncut (TSO), for arms whose TCP is the kernel's.
+    /// The cable has no threads for them at the client's end: they are received in softirqs that are sent to its CPU
+    /// (RPS).
     #[serde(default, skip_serializing_if = "is_false")]
     pub tso: bool,
     /// CPU of the receive stack at the generator's end of the cables, in threads of its own. None: what comes out of an
@@ -124,9 +126,9 @@ pub struct Scenario {
     /// What is measured without an offered load, of an app whose replies are counted, and only of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<PingPlan>,
-    /// Has the thread that receives for the arm (threaded NAPI) run before the arm's own tasks (SCHED_FIFO), as a softirq
-    /// would on a machine whose cables have interrupts. Else the scheduler lets one of them wait for the other, for 2 ms
-    /// and more, and the ring in front of the arm overflows meanwhile.
+    /// Has the thread that receives for the arm (threaded NAPI) run before the arm's own tasks (SCHED_FIFO), as a
+    /// softirq would on a machine whose cables have interrupts. Else the scheduler lets one of them wait for the other,
+    /// for 2 ms and more, and the ring in front of the arm overflows meanwhile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub napi_first: bool,
     /// A search for the highest rate that each arm carries, of any other app that is sent packets.
@@ -215,8 +217,8 @@ pub struct Asks {
     /// Requests outstanding on each at most: its depth of pipeline.
     #[serde(default = "one")]
     pub in_flight: u32,
-    /// The shortest and the longest request, of a store the shortest and the longest value, bytes; the length of each is
-    /// drawn between the two, both included.
+    /// The shortest and the longest request, of a store the shortest and the longest value, bytes; the length of each
+    /// is drawn between the two, both included.
     pub request_bytes: [u32; 2],
     /// Of an app that keeps values for keys: what is set and got.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -169,15 +169,15 @@ fn memory(text: &str) -> Result<u64, String> {
 
 /// Clients at a time, if nothing is said.
 const CLIENTS: usize = 10_000;
-/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are told that
-/// they are too many.
+/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are told
+/// that they are too many.
 const OTHER_FILES: usize = 64;
 
 /// Files of each worker's value store: its tables, of which it keeps so many open, and its journals.
 const LSM_FILES: usize = crate::lsm::FILES_MAX + 32;
 
-/// Clients at a time, and the most that may be set later: every one of them is an open file of the process, which has `others`
-/// as well.
+/// Clients at a time, and the most that may be set later: every one of them is an open file of the process, which has
+/// `others` as well.
 fn clients(asked: Option<usize>, others: usize, files: usize) -> Result<(usize, usize), Failure> {
     let most = files.saturating_sub(others + OTHER_FILES).max(1);
     match asked {

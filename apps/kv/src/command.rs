@@ -145,13 +145,14 @@ pub struct Call<'a> {
 pub enum Outcome {
     /// The reply is written (an error's, too).
     Done,
-    /// There is nothing yet, and the reply is empty: the server calls it again, with the same arguments, when one of its keys
-    /// has been touched ([`Call::ready`]), and answers with nothing when the time is up. Inside MULTI it answers so at once.
+    /// There is nothing yet, and the reply is empty: the server calls it again, with the same arguments, when one of
+    /// its keys has been touched ([`Call::ready`]), and answers with nothing when the time is up. Inside MULTI it
+    /// answers so at once.
     Waits {
         /// Until when, milliseconds since 1970; for ever if there is none.
         until_ms: Option<u64>,
-        /// Inside MULTI nothing is an array (BLPOP) and not a value (BLMOVE). When the time is up it is an array for all, as in
-        /// Redis 7.0.
+        /// Inside MULTI nothing is an array (BLPOP) and not a value (BLMOVE). When the time is up it is an array for
+        /// all, as in Redis 7.0.
         null_array: bool,
     },
 }
@@ -165,8 +166,8 @@ pub struct Effects {
     pub changes: u64,
     /// Set by the server if anything watches, waits or caches keys; [`Effects::touch`] does nothing otherwise.
     pub wants_touched: bool,
-    /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was flushed has an
-    /// entry without a key.
+    /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was
+    /// flushed has an entry without a key.
     pub touched: Vec<(usize, Option<Box<[u8]>>)>,
 }
 
@@ -195,7 +196,7 @@ pub enum Logged {
     Nothing,
     /// The command as it was given: done again on the same data, it does the same.
     AsGiven,
-    /// Other commands that do the same whenever they are done: what depends on time or chance (EXPIRE as PEXPIREAT, SPOP as SREM,
-    /// INCRBYFLOAT as SET).
+    /// Other commands that do the same whenever they are done: what depends on time or chance (EXPIRE as PEXPIREAT,
+    /// SPOP as SREM, INCRBYFLOAT as SET).
     Instead(Vec<Vec<Box<[u8]>>>),
 }

@@ -1,7 +1,7 @@
 //! The journal as the log of a server: a folder, recovered at the start.
 //!
-//! A snapshot's pieces are entries of the journal's. All of them are captured at the record that it begins behind, because
-//! the data copy what is about to change: the journal then does all later records again, each once.
+//! A snapshot's pieces are entries of the journal's. All of them are captured at the record that it begins behind,
+//! because the data copy what is about to change: the journal then does all later records again, each once.
 
 use crate::lsm::{LsmValues, remove_left};
 use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot, Syncs};
@@ -133,8 +133,8 @@ fn not_taken(refused: SnapshotRefused) -> NotTaken {
     }
 }
 
-/// Where one of several workers has its log: a folder in `folder`, whose name says how many there are. The one worker of a
-/// store has `folder` itself.
+/// Where one of several workers has its log: a folder in `folder`, whose name says how many there are. The one worker
+/// of a store has `folder` itself.
 ///
 /// # Errors
 /// The log is of another number of workers, by which other keys would be this one's; or the folder cannot be read.
@@ -178,7 +178,8 @@ pub(crate) fn shard_folder(
     }
 }
 
-/// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable. If it
+/// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable. If
+/// it
 /// `spills`, values beyond memory go to a value store in the same folder, from the first record on.
 ///
 /// # Errors

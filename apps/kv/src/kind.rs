@@ -1,4 +1,5 @@
-//! App `kv` as a row of the table of apps: streams, and the data in the memory of the worker, or of several by their keys.
+//! App `kv` as a row of the table of apps: streams, and the data in the memory of the worker, or of several by their
+//! keys.
 
 use crate::data::Store;
 use crate::file_log::{recover, shard_folder};

@@ -6,18 +6,19 @@
 //!             ╰─ a value that still waits is answered at once
 //! ```
 //!
-//! Two threads do all of it, and the worker's loop never waits for the disk: a point read takes microseconds from the page cache
-//! and milliseconds from a disk, and would be everybody's; the engine makes a writer that is ahead of its compaction wait, so the
-//! reader is another thread. They run where the worker runs, as do the engine's own: a pinned worker shares its CPU with them.
+//! Two threads do all of it, and the worker's loop never waits for the disk: a point read takes microseconds from the
+//! page cache and milliseconds from a disk, and would be everybody's; the engine makes a writer that is ahead of its
+//! compaction wait, so the reader is another thread. They run where the worker runs, as do the engine's own: a pinned
+//! worker shares its CPU with them.
 //!
-//! The log is what makes writes durable, and this is none: it begins empty at each start, nothing in it is ever made durable, and
-//! its folder goes with the run, or with the next start if that was killed. So a value that is spilled is written a second
-//! time, in exchange for its memory and for nothing else, and no state of the folder can contradict the log. (A value
-//! of the engine's own journal in the place of ours would have every LPUSH write the whole list: the log has commands.)
-//! The engine buffers in a journal of its own, which cannot be turned off.
+//! The log is what makes writes durable, and this is none: it begins empty at each start, nothing in it is ever made
+//! durable, and its folder goes with the run, or with the next start if that was killed. So a value that is spilled is
+//! written a second time, in exchange for its memory and for nothing else, and no state of the folder can contradict
+//! the log. (A value of the engine's own journal in the place of ours would have every LPUSH write the whole list: the
+//! log has commands.) The engine buffers in a journal of its own, which cannot be turned off.
 //!
-//! What must always hold: a value can be asked for from `put` to `forget`; the waiting values are bounded; one that the engine refused
-//! stays in memory, and no further one is taken.
+//! What must always hold: a value can be asked for from `put` to `forget`; the waiting values are bounded; one that the
+//! engine refused stays in memory, and no further one is taken.
 
 use crate::data::ValueStore;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
@@ -125,7 +126,8 @@ pub(crate) fn remove_left(log_folder: &Path) -> Result<(), String> {
 }
 
 impl LsmValues {
-    /// An empty value store in the folder of a log, which must be locked; the bell rings when there is an answer, or room.
+    /// An empty value store in the folder of a log, which must be locked; the bell rings when there is an answer, or
+    /// room.
     ///
     /// # Errors
     /// What is in the way, and what to try.
@@ -270,7 +272,7 @@ impl Shared {
 
     /// Answers questions until the end.
     fn read(&self, engine: &Engine) {
-        let _end = End(self);
+        let _end = ThreadEnd(self);
         loop {
             let is_idle = |mail: &mut Mail| mail.questions.is_empty() && !mail.is_ending;
             let mail = self.for_reader.wait_while(self.mail(), is_idle);
@@ -296,7 +298,7 @@ impl Shared {
 
     /// Writes and forgets until the end.
     fn write(&self, engine: &Engine) {
-        let _end = End(self);
+        let _end = ThreadEnd(self);
         loop {
             let is_idle = |mail: &mut Mail| !mail.has_to_write() && !mail.is_ending;
             let mail = self.for_writer.wait_while(self.mail(), is_idle);
@@ -348,9 +350,9 @@ impl Shared {
 const BROKEN: &str = "a thread of the value store has ended by a panic, whose message is above";
 
 /// The end of a thread: nobody waits for one that has ended before its time.
-struct End<'a>(&'a Shared);
+struct ThreadEnd<'a>(&'a Shared);
 
-impl Drop for End<'_> {
+impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -399,7 +401,8 @@ impl Engine {
         }
     }
 
-    /// Numbers are written in their order, so that the tables of the tree do not overlap and compaction moves most of them whole.
+    /// Numbers are written in their order, so that the tables of the tree do not overlap and compaction moves most of
+    /// them whole.
     fn write(&self, values: &[(u64, Arc<[u8]>)], forgotten: &[u64]) -> Result<(), String> {
         let mut batch = self.database.batch();
         for (number, value) in values {

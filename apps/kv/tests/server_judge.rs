@@ -1,7 +1,7 @@
-//! The judge of the server: three clients of a real `redis-server` 7.0, and three of ours, send the same random commands on
-//! transactions, messages, blocked clients, users and configuration, and receive the same bytes, of one worker and of two.
-//! With two, what is refused because its keys are of several slots is not asked of the judge. Once more with memory for few
-//! values, the others on the disk. The seed is drawn anew and printed.
+//! The judge of the server: three clients of a real `redis-server` 7.0, and three of ours, send the same random
+//! commands on transactions, messages, blocked clients, users and configuration, and receive the same bytes, of one
+//! worker and of two. With two, what is refused because its keys are of several slots is not asked of the judge. Once
+//! more with memory for few values, the others on the disk. The seed is drawn anew and printed.
 
 #[expect(dead_code, reason = "each test file uses a part")]
 mod client;
@@ -143,8 +143,9 @@ impl Ours {
     }
 }
 
-/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils who watches a key that was not there, which Redis spares.
-/// Commands of the server, and enough of the data's to have something happen. K stands for a key, C for a channel.
+/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils who watches
+/// a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have something
+/// happen. K stands for a key, C for a channel.
 const FORMS: &[&str] = &[
     "ping",
     "ping hi",
@@ -310,15 +311,15 @@ fn command(draw: &mut Random) -> Args {
     form.split_whitespace().map(word).map(String::into_bytes).collect()
 }
 
-/// Commands whose replies name things in an order: ours is that of the names, Redis's is by chance. A message reaches the patterns
-/// that it matches in such an order, too.
+/// Commands whose replies name things in an order: ours is that of the names, Redis's is by chance. A message reaches
+/// the patterns that it matches in such an order, too.
 fn lists_by_chance(line: &str) -> bool {
     matches!(line, "unsubscribe" | "punsubscribe" | "pubsub channels" | "pubsub channels c*")
         || line.starts_with("publish ")
 }
 
-/// What differs by design, with the reason; both replies are given. `lists` says that the command, or one of the transaction that it
-/// ends, lists by chance.
+/// What differs by design, with the reason; both replies are given. `lists` says that the command, or one of the
+/// transaction that it ends, lists by chance.
 fn is_excused(line: &str, lists: bool, ours: &str, theirs: &str) -> bool {
     let parts = |reply: &str| {
         let mut parts: Vec<String> = reply.split("\\r\\n").map(str::to_owned).collect();
@@ -352,7 +353,8 @@ fn two_workers_answer_as_redis_does_with_values_on_disk() {
     judged("server-judge-lsm-2", 2, Some(MEMORY_BYTES));
 }
 
-/// Each worker's memory is drawn, up to a third more than this: room for all keys of the commands, and for few of their values.
+/// Each worker's memory is drawn, up to a third more than this: room for all keys of the commands, and for few of their
+/// values.
 const MEMORY_BYTES: usize = 9_000;
 
 /// What two workers refuse by rule: it is counted, and the judge is not asked.

@@ -177,8 +177,8 @@ pub(crate) struct KvArguments {
     /// How many requests are GETs, a share; the others are SETs [default: 0.5, with --udp 1]
     #[arg(long, value_name = "SHARE")]
     pub(crate) get_share: Option<f64>,
-    /// GET by datagrams from as many sockets, one in flight on each, at the address of --to or at this one; keys are set over
-    /// connections first
+    /// GET by datagrams from as many sockets, one in flight on each, at the address of --to or at this one; keys are
+    /// set over connections first
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true)]
     pub(crate) udp: Option<Option<SocketAddr>>,
     /// Length of a value, or the shortest and the longest, between which each is drawn: 16 to 1048576

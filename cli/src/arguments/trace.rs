@@ -80,7 +80,8 @@ pub(crate) struct KnowledgeArguments {
     /// [default: what the trace tells, else estimated from its shortest calls]
     #[arg(long, value_name = "INSIDE,OUTSIDE", value_parser = call_cost)]
     pub(crate) call_cost: Option<CallCost>,
-    /// What names of a framework mean: its polls, packets and idle functions, events that are calls (TOML, see the guide)
+    /// What names of a framework mean: its polls, packets and idle functions, events that are calls (TOML, see the
+    /// guide)
     #[arg(long, value_name = "FILE", value_parser = rules)]
     pub(crate) rules: Option<Arc<Rules>>,
 }

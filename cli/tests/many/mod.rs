@@ -1,12 +1,12 @@
-//! Connections opened and closed by the thousand, again and again: nothing of them is left in the store, neither clients nor
-//! descriptors nor memory nor sockets of the kernel; and what an idle one takes, beside `redis-server`.
+//! Connections opened and closed by the thousand, again and again: nothing of them is left in the store, neither
+//! clients nor descriptors nor memory nor sockets of the kernel; and what an idle one takes, beside `redis-server`.
 //!
 //! ```text
 //!   far: 10.77.0.2 to .11, one of them a round ── cable ── near: 10.77.0.1, the store on a lane
 //! ```
 //!
-//! In a round all connections are opened, each is asked something, some are left in the middle of a command, and all are
-//! closed: half of them by a reset. Each round has a source address of its own, because ports rest a minute.
+//! In a round all connections are opened, each is asked something, some are left in the middle of a command, and all
+//! are closed: half of them by a reset. Each round has a source address of its own, because ports rest a minute.
 
 use super::Running;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};

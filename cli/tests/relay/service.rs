@@ -354,7 +354,8 @@ fn unit(name: &str) -> String {
 fn the_units_commands_are_commands() {
     let folder = Folder::new();
     let place = folder.file("");
-    // All of a command is understood, and what is missing is the file; of the store, which would begin, a word in addition.
+    // All of a command is understood, and what is missing is the file; of the store, which would begin, a word in
+    // addition.
     for (name, begins, more, why) in [
         ("laneway-relay", "ExecStart=", "", ["cannot read", "relay.toml"]),
         ("laneway-relay", "ExecReload=", "", ["cannot read", "relay.toml"]),

@@ -1,4 +1,5 @@
-//! A video as MPEG transport stream over multicast, from ffmpeg to ffmpeg through the relay: every frame arrives as it was.
+//! A video as MPEG transport stream over multicast, from ffmpeg to ffmpeg through the relay: every frame arrives as it
+//! was.
 
 use super::{PATIENCE, Running, World, is_member, text};
 use laneway_testkit::skip;
@@ -13,8 +14,8 @@ const ASKED: u32 = 35;
 /// A receiver that hears nothing for so long ends, microseconds.
 const SILENCE_US: u32 = 20_000_000;
 
-/// Size and MD5 of each frame, from the lines of ffmpeg's `framemd5`: stream, times, size, sum. A receiver's times begin
-/// when it does.
+/// Size and MD5 of each frame, from the lines of ffmpeg's `framemd5`: stream, times, size, sum. A receiver's times
+/// begin when it does.
 fn frames(lines: &str) -> Vec<String> {
     let lines = lines.lines().filter(|line| !line.starts_with('#'));
     let fields = |line: &str| -> String { line.split(',').skip(4).map(str::trim).collect() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-/* What a test attaches behind a driver: counts what an interface receives, and the length of the trains in it; drops it. */
+/* A test attaches it behind a driver: counts what an interface receives, how long its trains are, and drops it. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>

@@ -11,8 +11,8 @@
 //! Assumes a 64-bit Linux 6.1 or later with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. What must
 //! always hold: nothing is pinned, and every program is attached by a link whose only
 //! reference is a file descriptor of this process, so that every way to end the process (kill -9
-//! included) detaches it; a [`TcIngress`] before Linux 6.6 ends with its interface instead. Knows no app and no lane; it performs no traffic of its own except in
-//! [`live_frames`].
+//! included) detaches it; a [`TcIngress`] before Linux 6.6 ends with its interface instead. Knows no app and no lane;
+//! it performs no traffic of its own except in [`live_frames`].
 //!
 //! libbpf's messages go to the errors returned here instead of the standard error stream, for the
 //! whole process, from the first load on.

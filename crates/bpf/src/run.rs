@@ -1,6 +1,6 @@
 //! Running an XDP program on given bytes: as a test that returns verdict and bytes
-//! ([`prog_run`]), or as a traffic source that sends them for real ([`live_frames`]). A program of section `tc` is run on
-//! a socket buffer ([`prog_run_train`]).
+//! ([`prog_run`]), or as a traffic source that sends them for real ([`live_frames`]). A program of section `tc` is run
+//! on a socket buffer ([`prog_run_train`]).
 
 use crate::BpfError;
 use libbpf_rs::libbpf_sys::{

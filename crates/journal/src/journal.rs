@@ -172,8 +172,8 @@ impl Journal {
         since.is_some_and(|since| now_ns.saturating_sub(since) > LOSS_MAX.as_nanos() as u64)
     }
 
-    /// So many commands are in what is appended and not committed: those whose replies wait for it. The next sync may be
-    /// begun a little later for the sake of more, see [`Policy::Always`].
+    /// So many commands are in what is appended and not committed: those whose replies wait for it. The next sync may
+    /// be begun a little later for the sake of more, see [`Policy::Always`].
     #[inline]
     pub fn awaited(&mut self, commands: u32) {
         self.filling.commands += u64::from(commands);

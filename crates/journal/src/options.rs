@@ -20,10 +20,10 @@ pub(crate) const SEGMENT_BYTES_MIN: u64 = 4096;
 /// When what is written becomes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Every batch, before [`durable`](crate::Journal::durable) says so. All that is committed during a sync is one batch
-    /// of the next. Where those whose commands became durable soon send others
-    /// ([`awaited`](crate::Journal::awaited)), the next sync waits for them, at most half as long as a sync takes, so that
-    /// it is one for all of them.
+    /// Every batch, before [`durable`](crate::Journal::durable) says so. All that is committed during a sync is one
+    /// batch of the next. Where those whose commands became durable soon send others
+    /// ([`awaited`](crate::Journal::awaited)), the next sync waits for them, at most half as long as a sync takes, so
+    /// that it is one for all of them.
     Always,
     /// At most a second after it was committed: a cut of the power loses the commits of one second at most.
     #[default]

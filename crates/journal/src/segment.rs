@@ -12,9 +12,9 @@ use std::io;
 pub(crate) const UNFINISHED_SUFFIX: &str = ".unfinished";
 const SEGMENT_UNFINISHED: &str = "segment.unfinished";
 const SNAPSHOT_UNFINISHED: &str = "snapshot.unfinished";
-/// Where every batch is synced, zeros are written so far ahead of the records. Space that was only taken is not initialized:
-/// the first write there changes the file's extents, and an fdatasync behind it waits for the file system's own journal
-/// (ext4, XFS). Behind zeros it waits for the bytes alone; of many syncs one pays for all.
+/// Where every batch is synced, zeros are written so far ahead of the records. Space that was only taken is not
+/// initialized: the first write there changes the file's extents, and an fdatasync behind it waits for the file
+/// system's own journal (ext4, XFS). Behind zeros it waits for the bytes alone; of many syncs one pays for all.
 const ZEROS: &[u8] = &[0; 256 << 10];
 /// A snapshot is synced so often while it is written, so that no sync of it keeps the log waiting for long.
 const SNAPSHOT_SYNC_BYTES: u64 = 1 << 20;

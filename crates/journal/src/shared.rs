@@ -196,8 +196,8 @@ impl Shared {
         }
     }
 
-    /// The writer's side: returns when there is something to do, at the latest after `timeout`. A batch of fewer commands
-    /// than `wanted_commands` is nothing to do.
+    /// The writer's side: returns when there is something to do, at the latest after `timeout`. A batch of fewer
+    /// commands than `wanted_commands` is nothing to do.
     pub(crate) fn sleep(&self, timeout: Option<Duration>, wanted_commands: u64) {
         let mut mail = self.mail();
         mail.wanted_commands = wanted_commands;

@@ -3,7 +3,8 @@
 //!
 //! Simulations, resampling, samples of a store, traffic and tests draw from it. It is written out here because a
 //! recorded seed must give the same numbers for as long as result files live, whatever a dependency decides about its
-//! default generator. Equal seeds give equal numbers on every machine. Not for secrets: the state follows from one draw.
+//! default generator. Equal seeds give equal numbers on every machine. Not for secrets: the state follows from one
+//! draw.
 #![forbid(unsafe_code)]
 
 /// Successive states differ by this: the golden section of 2^64, odd, so that every state occurs once.

@@ -1,8 +1,8 @@
 //! A kernel half's own headers, compiled for this machine and run as a program: what Rust and the loaded program are
 //! held against, byte for byte.
 //!
-//! A referee is a C file beside the test that uses it. It reads its questions from standard input and writes its answers to
-//! standard output, both as the test that wrote it lays them out.
+//! A referee is a C file beside the test that uses it. It reads its questions from standard input and writes its
+//! answers to standard output, both as the test that wrote it lays them out.
 
 use crate::{root, skip};
 use std::{
@@ -23,8 +23,9 @@ const WARNINGS: [&str; 5] =
 pub struct Referee(PathBuf);
 
 impl Referee {
-    /// Compiles the C file `source`, which includes what lies in `bpf/include` and in `headers`; both are named from the
-    /// tree's root. The program lies in `folder`, which is the test's `CARGO_TARGET_TMPDIR`: compile it once in a process.
+    /// Compiles the C file `source`, which includes what lies in `bpf/include` and in `headers`; both are named from
+    /// the tree's root. The program lies in `folder`, which is the test's `CARGO_TARGET_TMPDIR`: compile it once in a
+    /// process.
     /// `None`, which is said, without a C compiler.
     ///
     /// # Panics

@@ -1,7 +1,8 @@
 //! The threads of a file, merged by time.
 //!
-//! A file of many threads (the kernel's view) is in order per thread only. Each thread is decoded by a cursor of its own, and
-//! the earliest happening of all cursors is the next one: memory is a cursor per thread, however long the file is.
+//! A file of many threads (the kernel's view) is in order per thread only. Each thread is decoded by a cursor of its
+//! own, and the earliest happening of all cursors is the next one: memory is a cursor per thread, however long the file
+//! is.
 
 use crate::{Happening, read::Happenings};
 use std::{cmp::Reverse, collections::BinaryHeap, io};

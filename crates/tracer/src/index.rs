@@ -5,11 +5,14 @@
 use crate::{
     Damaged, Header, PointId, Record, Shape, SyncPoint, Task, ThreadInfo,
     block::{self, BlockHeader, BlockKind},
-    read::{DAMAGE_MAX, is_of_records},
+    record::RECORD_BYTES,
     store::{Found, Places, Store, Walk},
     ticks::{Syncs, Timeline},
 };
 use std::collections::HashSet;
+
+/// Places of damage that are kept; more are counted.
+pub const DAMAGE_MAX: usize = 64;
 
 /// Names of tasks that are told apart in one file.
 const TASKS_MAX: usize = 4_096;
@@ -94,7 +97,7 @@ impl Index {
             BlockKind::Records if is_of_records(header) => {
                 let thread = usize::from(header.thread);
                 self.know_threads(thread + 1);
-                self.records += (payload.len() / crate::record::RECORD_BYTES) as u64;
+                self.records += (payload.len() / RECORD_BYTES) as u64;
                 self.blocks[thread].push(offset);
             }
             kind => {
@@ -163,4 +166,9 @@ impl Names {
             }
         }
     }
+}
+
+/// True if a block holds whole records.
+pub(crate) fn is_of_records(header: &BlockHeader) -> bool {
+    header.kind == BlockKind::Records && header.payload_bytes.is_multiple_of(RECORD_BYTES)
 }

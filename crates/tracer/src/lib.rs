@@ -43,8 +43,9 @@ pub use calibrate::{Calibration, calibrate};
 pub use error::{NotATrace, TraceError};
 pub use header::{Header, ThreadInfo};
 pub use in_order::InOrder;
+pub use index::DAMAGE_MAX;
 pub use point::{Point, PointId, Shape, points};
-pub use read::{DAMAGE_MAX, Damaged, Happening, Happenings, Task, TraceFile, What};
+pub use read::{Damaged, Happening, Happenings, Task, TraceFile, What};
 pub use record::{LASTED_TICKS_MAX, Record};
 pub use recorder::Recorder;
 pub use session::{

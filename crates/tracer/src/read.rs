@@ -1,19 +1,20 @@
 //! Reads a file back, as far as it goes.
 //!
-//! A first pass goes from block to block, checks their sums, and gathers threads, syncs and names of tasks ([`crate::index`]); so
-//! a later event can be placed between the sync before and the one after it. The second pass, [`TraceFile::happenings`] or
-//! [`TraceFile::in_order`], reads the blocks again and decodes records. Both read through windows ([`crate::store`]): memory is that
-//! of the tables, and of a file of many threads some two bytes per block more.
+//! A first pass goes from block to block, checks their sums, and gathers threads, syncs and names of tasks
+//! ([`crate::index`]); so a later event can be placed between the sync before and the one after it. The second pass,
+//! [`TraceFile::happenings`] or [`TraceFile::in_order`], reads the blocks again and decodes records. Both read through
+//! windows ([`crate::store`]): memory is that of the tables, and of a file of many threads some two bytes per block
+//! more.
 //!
-//! What must always hold: no bytes make it panic, also not bytes that change between the passes; damage is told with its
-//! offset and what is left out because of it, at most [`DAMAGE_MAX`] places; the times of one thread never decrease; a
-//! record of something that lasted gives its beginning and its end, in this order, and never begins before what came
-//! before it ended.
+//! What must always hold: no bytes make it panic, also not bytes that change between the passes; damage is told with
+//! its offset and what is left out because of it, at most [`DAMAGE_MAX`] places; the times of one thread never
+//! decrease; a record of something that lasted gives its beginning and its end, in this order, and never begins before
+//! what came before it ended.
 
 use crate::{
     Header, InOrder, NotATrace, Point, PointId, Record, Shape, ThreadInfo,
     block::{self, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, HEAD_BYTES},
-    index::Index,
+    index::{Index, is_of_records},
     points,
     record::{Lasted, RECORD_BYTES, unpair},
     recorder::{ENTERED, LEFT, WHOLE},
@@ -23,8 +24,6 @@ use crate::{
 };
 use std::{collections::BTreeMap, fs::File, io};
 
-/// Places of damage that are kept; more are counted.
-pub const DAMAGE_MAX: usize = 64;
 /// Bytes of the windows of all threads together, and of one at least and at most.
 const WINDOWS_BYTES: usize = 16 << 20;
 const WINDOW_BYTES_MIN: usize = 512;
@@ -483,9 +482,4 @@ impl Iterator for Happenings<'_> {
             }
         }
     }
-}
-
-/// True if a block holds whole records.
-pub(crate) fn is_of_records(header: &BlockHeader) -> bool {
-    header.kind == BlockKind::Records && header.payload_bytes.is_multiple_of(RECORD_BYTES)
 }

@@ -1,7 +1,7 @@
 //! Where the bytes of a file are: in memory, or still in the file. And the way from block to block through either.
 //!
-//! A file is read through windows and never mapped: a map of a file that shrinks is a fault. What must hold: memory is the
-//! room of the window; a file that grew is read as long as it was, and one that shrank is an error of reading.
+//! A file is read through windows and never mapped: a map of a file that shrinks is a fault. What must hold: memory is
+//! the room of the window; a file that grew is read as long as it was, and one that shrank is an error of reading.
 
 use crate::block::{
     self, ALIGN_BYTES, BLOCK_HEADER_BYTES, BlockHeader, BlockKind, PAYLOAD_BYTES_MAX,
@@ -173,7 +173,8 @@ impl Walk {
     }
 }
 
-/// Offsets of blocks, ascending: each as its distance from the one before, in units of [`ALIGN_BYTES`], seven bits a byte.
+/// Offsets of blocks, ascending: each as its distance from the one before, in units of [`ALIGN_BYTES`], seven bits a
+/// byte.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
     bytes: Vec<u8>,

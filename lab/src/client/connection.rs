@@ -156,7 +156,7 @@ impl<C: Conversation> Connection<C> {
         let Link::Open(socket) = &self.link else { return Moved::Bytes(0) };
         match recv(socket, into, RecvFlags::empty()) {
             Ok((0, _)) if C::IS_BY_DATAGRAMS => {
-                Moved::Ended(Fate::Lost, "a datagram without a byte came".to_owned())
+                Moved::Ended(Fate::Lost, "a datagram without a byte arrived".to_owned())
             }
             Ok((0, _)) => Moved::Ended(Fate::Lost, "it was closed by the other end".to_owned()),
             Ok((bytes, _)) => Moved::Bytes(bytes),

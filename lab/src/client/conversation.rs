@@ -29,8 +29,8 @@ pub(crate) trait Conversation: Sized {
         Vec::new()
     }
 
-    /// Takes the next bytes of answers, cut wherever the network cut them, or one datagram: how many answers are whole by
-    /// them.
+    /// Takes the next bytes of answers, cut wherever the network cut them, or one datagram: how many answers are whole
+    /// by them.
     ///
     /// # Errors
     /// What is wrong with the answer behind those that were whole; nothing that comes later means anything.

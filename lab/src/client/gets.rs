@@ -5,9 +5,10 @@
 //!   reply:    number │ sequence 0 │ total 1 │ reserved 0 │ reply
 //! ```
 //!
-//! (memcached's doc/protocol.txt, section "UDP protocol".) A request is padded to the longest reply that it may have, since a
-//! server answers with no more bytes than it was asked by. The datagram that comes must be the reply to the one request that
-//! is in flight, by its number and by its whole content: one of another number, a second copy, one byte too many are wrong.
+//! (memcached's doc/protocol.txt, section "UDP protocol".) A request is padded to the longest reply that it may have,
+//! since a server answers with no more bytes than it was asked by. The datagram that comes must be the reply to the one
+//! request that is in flight, by its number and by its whole content: one of another number, a second copy, one byte
+//! too many are wrong.
 
 use super::conversation::{Conversation, Terms, Wrong};
 use super::draws::Draws;

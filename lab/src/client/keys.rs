@@ -1,7 +1,7 @@
 //! What is asked of a store of keys and values: which keys, how often each, and what was set of them so far.
 //!
-//! Keys are `key:` and twelve digits. A value says by its first bytes which of all that were set it is, and for which key,
-//! so whatever a store gives back is known to have been set for that key, or not, without keeping any of it; see
+//! Keys are `key:` and twelve digits. A value says by its first bytes which of all that were set it is, and for which
+//! key, so whatever a store gives back is known to have been set for that key, or not, without keeping any of it; see
 //! [`Values`](super::Values).
 
 use super::draws::Draws;
@@ -23,8 +23,8 @@ pub struct Store {
     pub keys: u32,
     /// How many of the requests get a value, a share; the others set one.
     pub get_share: f64,
-    /// Keys are drawn by Zipf's law with this exponent: the second is asked for 2^-s times as often as the first, and so
-    /// on. None: each as often as the others.
+    /// Keys are drawn by Zipf's law with this exponent: the second is asked for 2^-s times as often as the first, and
+    /// so on. None: each as often as the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zipf: Option<f64>,
 }

@@ -193,8 +193,8 @@ impl Tally {
         self.asked
     }
 
-    /// All of it, when nothing is open any more; the two rates are the one that was wanted, and the one at which requests
-    /// were looked at when they were due.
+    /// All of it, when nothing is open any more; the two rates are the one that was wanted, and the one at which
+    /// requests were looked at when they were due.
     pub(super) fn close(
         self,
         connections: u32,

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// The start of a closed loop is this part of it, and no longer than that.
 const START_PARTS: u64 = 10;
 const START_NS_MAX: u64 = 100_000_000;
-/// Of one that has so many requests, each connection begins so long behind the one before: a hundred thousand per second
-/// are what a server takes up, and the ring between is not full of them.
+/// Of one that has so many requests, each connection begins so long behind the one before: a hundred thousand per
+/// second are what a server takes up, and the ring between is not full of them.
 const START_EACH_NS: u64 = 10_000;
 /// How much later than the last request of an open loop its answer counts for the rate.
 const LAST_NS: u64 = 15_000_000;

@@ -144,7 +144,8 @@ fn tells_apart(far_end: FarEnd) {
     // A third output is on the first cable only.
     run(&copies, 1, &copy(plan, 64, 2));
     run(&copies, 0, &changed(33, &[4]));
-    // It was group 2's turn, not group 3's; its complement off by one; a word spoilt; two bytes too few; a segment that is none.
+    // It was group 2's turn, not group 3's; its complement off by one; a word spoilt; two bytes too few; a segment that
+    // is none.
     run(&copies, 0, &changed(33, &[3]));
     run(&copies, 0, &changed(PAYLOAD_AT + 7, &[0]));
     run(&copies, 0, &changed(PAYLOAD_AT + 16 + 8 * 22, &[1, 2]));
@@ -206,7 +207,8 @@ fn each_datagram_of_a_train_is_ticked_off_at_its_own_offset() {
     assert_eq!(trips.n(), 2);
 }
 
-/// Sends what the lines of a file say: group, port, source, bytes of each datagram of a train (0: none is one), payload.
+/// Sends what the lines of a file say: group, port, source, bytes of each datagram of a train (0: none is one),
+/// payload.
 const SENDER: &str = "
 import socket, sys
 lines = [line.split() for line in open(sys.argv[1])]

@@ -402,7 +402,7 @@ pub(super) fn silent(segments: &[Segment], names: &[String]) -> Vec<String> {
         let most = sum.drops.iter().max_by_key(|(_, n)| **n);
         let place = most.map_or(String::new(), |(place, n)| format!(", {n} of them as `{place}`"));
         Some(format!(
-            "nothing came of arm `{name}`: all {} that it was offered were lost{place}; compare it with nothing, and try \
+            "nothing arrived from arm `{name}`: all {} that it was offered were lost{place}; compare it with nothing, and try \
              its command by hand",
             sum.offered
         ))
@@ -697,7 +697,7 @@ mod tests {
             (ledger.delivered, ledger.unknown) = (0, None);
         }
         let said = silent(&segments, &names);
-        assert!(said[0].starts_with("nothing came of arm `second`"), "{said:?}");
+        assert!(said[0].starts_with("nothing arrived from arm `second`"), "{said:?}");
         assert!(said[0].contains("as `its pool`") && said.len() == 1, "{said:?}");
     }
 

@@ -191,8 +191,8 @@ fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
     });
 }
 
-/// Handshakes that stop in the middle or make no sense, and a client that is killed under way: each is counted by its name, and
-/// who speaks TLS as it should is served meanwhile.
+/// Handshakes that stop in the middle or make no sense, and a client that is killed under way: each is counted by its
+/// name, and who speaks TLS as it should is served meanwhile.
 #[test]
 fn who_does_not_finish_a_handshake_holds_up_nobody() {
     let Some((near, far, _cable)) = machines(true) else { return };

@@ -1,9 +1,9 @@
 //! In front of a real Redis Cluster: three primaries, three replicas; slots move and a primary is killed under load.
 //!
-//! Each key has one writer, and its value is a number that grows. Readers ask through the store alone, and hold each answer
-//! against what was answered to the writers before: through the store, at once; beside it, behind the bound. Before the
-//! kill the writers pause until the replicas have everything: what Redis's asynchronous replication would lose by
-//! itself is kept out, so every answered write must be there at the end.
+//! Each key has one writer, and its value is a number that grows. Readers ask through the store alone, and hold each
+//! answer against what was answered to the writers before: through the store, at once; beside it, behind the bound.
+//! Before the kill the writers pause until the replicas have everything: what Redis's asynchronous replication would
+//! lose by itself is kept out, so every answered write must be there at the end.
 
 use super::{Folder, missing, namespace, said, served};
 use laneway_netns::Namespace;

@@ -1,7 +1,8 @@
-//! The judge over real lanes: random commands on data by two connections that take turns, to two workers of ours and to a real
-//! `redis-server` 7.0, and the same replies. Commands, and what may differ, are those of the judge in `apps/kv/tests/data`.
-//! What two workers refuse, because keys are of several slots, is counted and not asked of the judge. The seed is drawn anew and
-//! printed.
+//! The judge over real lanes: random commands on data by two connections that take turns, to two workers of ours and to
+//! a real
+//! `redis-server` 7.0, and the same replies. Commands, and what may differ, are those of the judge in
+//! `apps/kv/tests/data`. What two workers refuse, because keys are of several slots, is counted and not asked of the
+//! judge. The seed is drawn anew and printed.
 
 #[path = "../../../apps/kv/tests/data/commands.rs"]
 mod commands;
@@ -95,7 +96,8 @@ impl Drop for Judge {
     }
 }
 
-/// What is compared between two workers and one server: SCAN goes through workers in turn, and a wait keeps its connection.
+/// What is compared between two workers and one server: SCAN goes through workers in turn, and a wait keeps its
+/// connection.
 fn is_compared(args: &Args) -> bool {
     let is_select = args[0] == b"select"
         && !matches!(&args[1..], [number] if *number == b"0" || *number == b"1");

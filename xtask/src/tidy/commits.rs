@@ -12,7 +12,7 @@ use std::process::Command;
 const SINCE: &str = "a6fb1606606205d7a735e86c48aeb320c1c1dd82";
 const SUBJECT_CHARACTERS_MAX: usize = 72;
 /// Words in `-ed` and `-ing` that are imperatives all the same.
-const IMPERATIVES: &[&str] = &["bring", "embed", "feed", "need", "ping", "shed", "speed"];
+const IMPERATIVES: &[&str] = &["seed", "bring", "embed", "feed", "need", "ping", "shed", "speed"];
 
 /// A commit, as `git log` names it.
 #[derive(Debug)]

@@ -10,13 +10,9 @@ use crate::tree::{Tree, kind};
 const COMMENT_COLUMNS_MAX: usize = 120;
 /// Where wider comments are left, and how many lines at most: rows only fall.
 const LEFT: &[(&str, usize)] = &[
-    ("apps/kv/", 80),
     ("crates/journal/src/writer.rs", 2),
-    ("crates/tracer/", 4),
     ("lab/src/bench", 4),
-    ("lab/src/client", 8),
     ("lab/src/copies.rs", 4),
-    ("lab/src/scenario", 4),
     ("lab/src/trial", 8),
     ("lanes/dpdk/src/port", 1),
     ("lanes/socket/src/sys.rs", 1),

@@ -1,7 +1,7 @@
 //! One numbered database: its entries, and the deadlines of those that have one, soonest first.
 //!
-//! Every change goes through [`Database::insert`], [`Database::remove`] or [`Database::change`], which keep the deadlines and the count
-//! of bytes, and show a running snapshot what is about to change.
+//! Every change goes through [`Database::insert`], [`Database::remove`] or [`Database::change`], which keep the
+//! deadlines and the count of bytes, and show a running snapshot what is about to change.
 
 use super::chance::KeyHasher;
 use super::directory::{Keyed, place};
@@ -129,7 +129,8 @@ impl Database {
         is_done
     }
 
-    /// Puts an entry without its value in the place of the one with it. Nothing has changed by that, for a snapshot neither.
+    /// Puts an entry without its value in the place of the one with it. Nothing has changed by that, for a snapshot
+    /// neither.
     pub(super) fn spill(&mut self, hash: u64, spilled: Entry) {
         let bytes = spilled.bytes();
         if let Some(before) = self.entries.spill(hash, spilled) {

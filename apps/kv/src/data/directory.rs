@@ -4,10 +4,10 @@
 //!  hash:  prefix (depth bits) | rest         prefixes[prefix] ─▶ segments[i] ─▶ hash table of at most 224 entries
 //! ```
 //!
-//! One big table would rehash a million keys within one insert. Here a segment that is full splits in two by its next bit, and
-//! no insert moves more than one segment. The prefixes double when a segment of full depth splits: 4 bytes each, copied.
-//! Entries have an order that no split changes, that of their hashes: a walk that goes on at a [place](place) sees every entry that was
-//! there all the time.
+//! One big table would rehash a million keys within one insert. Here a segment that is full splits in two by its next
+//! bit, and no insert moves more than one segment. The prefixes double when a segment of full depth splits: 4 bytes
+//! each, copied. Entries have an order that no split changes, that of their hashes: a walk that goes on at a
+//! [place](place) sees every entry that was there all the time.
 
 use super::chance::KeyHasher;
 use super::dropped::Pieces;
@@ -236,8 +236,8 @@ impl<T: Keyed> Directory<T> {
     }
 }
 
-/// The entries of several directories by one hasher, from a place on, as far as one segment of each reaches: in the order of
-/// their hashes. And the place behind them.
+/// The entries of several directories by one hasher, from a place on, as far as one segment of each reaches: in the
+/// order of their hashes. And the place behind them.
 fn reach<'a, T: Keyed>(directories: &[&'a Directory<T>], from: u64) -> (Vec<(u64, &'a T)>, u64) {
     let segments = directories.iter().map(|one| &one.segments[one.segment(from << PLACE_SHIFT)]);
     let end = segments.clone().map(Segment::end).min().unwrap_or(PLACE_END);
@@ -268,8 +268,9 @@ pub(crate) fn scan_all<T: Keyed>(
     if from < PLACE_END { from } else { 0 }
 }
 
-/// Shows the entries that one segment of each of these directories reaches to, in the order of their places, from `from` on, with
-/// their hashes, until one is said to be enough: those with its place are shown as well. The place to go on at.
+/// Shows the entries that one segment of each of these directories reaches to, in the order of their places, from
+/// `from` on, with their hashes, until one is said to be enough: those with its place are shown as well. The place to
+/// go on at.
 pub(crate) fn walk_all<T: Keyed>(
     directories: &[&Directory<T>],
     from: u64,

@@ -1,7 +1,8 @@
-//! What was deleted and is too large to free at once: freed in pieces, some at every call of [`Store::expire_some`](super::Store::expire_some).
+//! What was deleted and is too large to free at once: freed in pieces, some at every call of
+//! [`Store::expire_some`](super::Store::expire_some).
 //!
-//! A piece is at most what one segment of a directory, one leaf of a tree or one chunk of a list holds. Memory is counted as free at
-//! once. A database's own entries are freed by segments, whatever their values hold.
+//! A piece is at most what one segment of a directory, one leaf of a tree or one chunk of a list holds. Memory is
+//! counted as free at once. A database's own entries are freed by segments, whatever their values hold.
 
 use super::entries::Entries;
 use super::entry::{Entry, Value};

@@ -1,13 +1,15 @@
-//! The entries of a database: those whose values are in memory, and those whose values were spilled, which are in a value
-//! store. A key is in one of the two; to every look-up both are one directory.
+//! The entries of a database: those whose values are in memory, and those whose values were spilled, which are in a
+//! value store. A key is in one of the two; to every look-up both are one directory.
 //!
 //! ```text
-//!   memory: key, deadline, use, value ◀── fetch ── spill ──▶ spilled: key, deadline, use, number ─▶ value store: number ─▶ value
+//!   memory: key, deadline, use, value ◀── fetch ── spill ──▶ spilled: key, deadline, use, number
+//!       │                                                             └─▶ value store: number ─▶ value
 //!       ╰─ copies: of a value that was fetched and not changed since, the number that it still has there
 //! ```
 //!
-//! Two directories rather than one, so that a draw of a value to spill is a draw of one in memory, however few these are.
-//! The order of both is that of their hashes, so an entry that goes from one to the other keeps its place in every walk.
+//! Two directories rather than one, so that a draw of a value to spill is a draw of one in memory, however few these
+//! are. The order of both is that of their hashes, so an entry that goes from one to the other keeps its place in every
+//! walk.
 //!
 //! What must always hold: a number is of one entry or copy. Where that is replaced, removed or changed, the number is
 //! released, once.
@@ -137,7 +139,8 @@ impl Entries {
         self.spilled.with_hash(hash).find(is_meant)
     }
 
-    /// Puts an entry with its value in the place of the one without, which is handed back; the value store keeps the value.
+    /// Puts an entry with its value in the place of the one without, which is handed back; the value store keeps the
+    /// value.
     pub(super) fn fetched(&mut self, hash: u64, entry: Entry) -> Option<Entry> {
         let before = self.spilled.remove(hash, entry.key())?;
         if let Some((number, _)) = before.stored() {
@@ -157,8 +160,8 @@ impl Entries {
         scan_all(&[&self.memory, &self.spilled], from, count, show)
     }
 
-    /// Shows entries in the order of their places, from `from` on, with their hashes, until one is said to be enough: those
-    /// with its place are shown as well. The place to go on at.
+    /// Shows entries in the order of their places, from `from` on, with their hashes, until one is said to be enough:
+    /// those with its place are shown as well. The place to go on at.
     pub(super) fn walk(&self, from: u64, show: impl FnMut(u64, &Entry) -> Shown) -> u64 {
         walk_all(&[&self.memory, &self.spilled], from, show)
     }

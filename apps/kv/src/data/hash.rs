@@ -8,7 +8,8 @@ use super::packed::{Packed, read_forward, write_varint};
 use super::set::MEMBER_BYTES;
 use laneway_random::Random;
 
-/// More pairs than this, or longer fields or values, are kept in a directory (Redis's hash-max-listpack-entries and -value).
+/// More pairs than this, or longer fields or values, are kept in a directory (Redis's hash-max-listpack-entries and
+/// -value).
 const PACKED_PAIRS_MAX: usize = 128;
 const PACKED_BYTES_MAX: usize = 64;
 

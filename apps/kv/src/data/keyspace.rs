@@ -1,5 +1,5 @@
-//! What a command sees of the data: the keys of its database at its time. Whatever it changes goes through here, so that
-//! keys that are due are gone, memory is counted, and the log and those who watch learn of it.
+//! What a command sees of the data: the keys of its database at its time. Whatever it changes goes through here, so
+//! that keys that are due are gone, memory is counted, and the log and those who watch learn of it.
 
 use super::chance::KeyHasher;
 use super::database::Database;
@@ -124,8 +124,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// The collection that a command takes from, or waits for: as [`read`](Self::read), but where a client has waited only
-    /// of the key that is ready, and there a value of another kind is none.
+    /// The collection that a command takes from, or waits for: as [`read`](Self::read), but where a client has waited
+    /// only of the key that is ready, and there a value of another kind is none.
     pub(crate) fn awaited<C: Collection>(&mut self, key: &[u8]) -> Result<Option<&C>, Refusal> {
         match self.ready {
             None => self.read(key),
@@ -309,8 +309,8 @@ impl Keyspace<'_> {
         }
     }
 
-    /// Does something in another database. A key that is due there is deleted without a word: what is logged must put another in
-    /// its place.
+    /// Does something in another database. A key that is due there is deleted without a word: what is logged must put
+    /// another in its place.
     pub(crate) fn in_database<R>(&mut self, other: usize, run: impl FnOnce(&mut Self) -> R) -> R {
         let own = std::mem::replace(&mut self.database, other);
         self.is_abroad = other != own;

@@ -1,13 +1,14 @@
 //! The data: databases of keys, their values, and the commands on them. No client, no I/O, no clock of its own.
 //!
 //! ```text
-//!  commands ─▶ keyspace (one database at one time: due keys, effects) ─▶ store ─▶ database ─▶ entries ─▶ directory ─▶ entry
+//!  commands ─▶ keyspace (one database at one time: due keys, effects) ─▶ store ─▶ database ─▶ entries ─▶ directory
 //!                                                                          │           └─▶ deadlines, bytes, snapshot
 //!                                                                          └─▶ spill ─▶ a value store
 //! ```
 //!
-//! Time and the seed of chance are given. The log of a command does the same whenever it is done again at time 0, at which
-//! nothing is due: deadlines are times of the calendar there, and what came due is deleted by a command of its own.
+//! Time and the seed of chance are given. The log of a command does the same whenever it is done again at time 0, at
+//! which nothing is due: deadlines are times of the calendar there, and what came due is deleted by a command of its
+//! own.
 
 mod chance;
 mod commands;

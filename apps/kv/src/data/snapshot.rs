@@ -1,16 +1,17 @@
 //! Snapshots without a fork: a walk through all entries in bounded steps, while commands go on.
 //!
-//! A snapshot holds the data of the moment when it began, exactly: an entry that the walk has not reached yet is written before it
-//! changes, and a database that is flushed or swapped is walked where it went. So a snapshot and the log from that moment on
-//! are the data, and no command must be one that can be done twice. The other way, to write each entry as the walk meets
-//! it, would need every command to be: RENAME, LMOVE or SMOVE of a key on either side of the walk is not. The price is memory
-//! for 8 bytes per key that is first written during a snapshot, and for those entries until the next step.
+//! A snapshot holds the data of the moment when it began, exactly: an entry that the walk has not reached yet is
+//! written before it changes, and a database that is flushed or swapped is walked where it went. So a snapshot and the
+//! log from that moment on are the data, and no command must be one that can be done twice. The other way, to write
+//! each entry as the walk meets it, would need every command to be: RENAME, LMOVE or SMOVE of a key on either side of
+//! the walk is not. The price is memory for 8 bytes per key that is first written during a snapshot, and for those
+//! entries until the next step.
 //!
-//! A value that was spilled is asked of the value store, at the latest before that is to forget it, and its entry written when the
-//! answer is there. The order of entries means nothing.
+//! A value that was spilled is asked of the value store, at the latest before that is to forget it, and its entry
+//! written when the answer is there. The order of entries means nothing.
 //!
-//! An entry is: database, deadline + 1 or 0, form and kind (1 byte), key, value; numbers as in [`packed`](super::packed),
-//! byte strings behind their length, scores as 8 bytes, low ones first.
+//! An entry is: database, deadline + 1 or 0, form and kind (1 byte), key, value; numbers as in
+//! [`packed`](super::packed), byte strings behind their length, scores as 8 bytes, low ones first.
 
 use super::chance::KeyHasher;
 use super::database::{Database, Walk};
@@ -72,8 +73,8 @@ impl Store {
         }
     }
 
-    /// Appends entries to `out`, each readable by [`Store::load_entry`]: those that were about to change since the last step, then
-    /// about `keys` more, and none behind so many `bytes` of them. A single large value is written whole.
+    /// Appends entries to `out`, each readable by [`Store::load_entry`]: those that were about to change since the last
+    /// step, then about `keys` more, and none behind so many `bytes` of them. A single large value is written whole.
     pub fn snapshot_step(&mut self, keys: usize, bytes: usize, out: &mut Vec<u8>) -> SnapshotStep {
         self.ask_and_release();
         let owed = self.spill.as_mut().map_or(0, |spill| {

@@ -6,15 +6,16 @@
 //!             ─▶ fetch_now: the same, and waits; for what could not be foreseen, and at the start
 //! ```
 //!
-//! Keys, deadlines and uses stay in memory, so whatever asks for no value (SCAN, DBSIZE, TTL, expiry, eviction) is as it is
-//! without a value store, and so is what asks for a key that does not exist. `maxmemory` is for keys and values in memory
-//! together: where keys alone take more, the policy of eviction decides, as in Redis.
+//! Keys, deadlines and uses stay in memory, so whatever asks for no value (SCAN, DBSIZE, TTL, expiry, eviction) is as
+//! it is without a value store, and so is what asks for a key that does not exist. `maxmemory` is for keys and values
+//! in memory together: where keys alone take more, the policy of eviction decides, as in Redis.
 //!
-//! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is logged, nor
-//! seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and a value that it
-//! loses is an error to whoever asks for it, never another value and never an absent key.
+//! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is
+//! logged, nor seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and
+//! a value that it loses is an error to whoever asks for it, never another value and never an absent key.
 //!
-//! What it does not do: a value whose key is longer than 255 bytes, or that takes no more than its number, is not spilled.
+//! What it does not do: a value whose key is longer than 255 bytes, or that takes no more than its number, is not
+//! spilled.
 
 use super::directory::Keyed;
 use super::entry::Entry;
@@ -158,7 +159,8 @@ impl Store {
         if !spill.values.has_room() {
             return Spilling::Behind;
         }
-        // A database is drawn by its share of the values in memory; the next ones are looked at if none of them is to be spilled.
+        // A database is drawn by its share of the values in memory; the next ones are looked at if none of them is to
+        // be spilled.
         let all: usize = self.databases.iter().map(|database| database.entries.in_memory()).sum();
         let mut drawn = self.chance.index(all);
         let first = self.databases.iter().position(|database| {
@@ -205,8 +207,9 @@ impl Store {
         }
     }
 
-    /// Asks for the values that a command needs and that are not in memory; their numbers. The command may be done when all
-    /// were among the [`answered`](Store::answered), and if one is away again by then it is fetched while it is done.
+    /// Asks for the values that a command needs and that are not in memory; their numbers. The command may be done when
+    /// all were among the [`answered`](Store::answered), and if one is away again by then it is fetched while it is
+    /// done.
     pub fn fetch(&mut self, command: &Command, database: usize, args: &[&[u8]]) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (hash, number) in self.lacking(command, database, args) {

@@ -205,8 +205,9 @@ impl Store {
         self.settings.memory_bytes_max.is_some_and(|max| self.used_bytes() > max)
     }
 
-    /// Deletes up to `budget` keys of one database whose deadline has passed, the next database at the next call. Where there are
-    /// none, looks at all databases once. Each call frees a part of what was deleted and was too large to be freed at once.
+    /// Deletes up to `budget` keys of one database whose deadline has passed, the next database at the next call. Where
+    /// there are none, looks at all databases once. Each call frees a part of what was deleted and was too large to be
+    /// freed at once.
     ///
     /// Returns the database that the effects are of: the log has a DEL of each key there.
     pub fn expire_some(

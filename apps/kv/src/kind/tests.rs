@@ -190,7 +190,8 @@ fn folders_that_cannot_be_used_are_refused() {
     drop(begin(&run_in(&folder.0, false)).expect("now it starts"));
 }
 
-/// Every place of a log's head and records: what a start does with it is to go on, or to say why not and change nothing.
+/// Every place of a log's head and records: what a start does with it is to go on, or to say why not and change
+/// nothing.
 #[test]
 fn a_log_that_was_changed_is_refused_by_what_is_wrong_with_it() {
     let folder = Folder::new();

@@ -1,8 +1,8 @@
 //! Clients that wait: for data (BLPOP), and for the end of CLIENT PAUSE.
 //!
-//! A blocked client's command is kept and done again when one of its keys is touched, in the order in which clients came
-//! to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys that are
-//! touched by a command are served when that command, or the transaction it belongs to, is done.
+//! A blocked client's command is kept and done again when one of its keys is touched, in the order in which clients
+//! came to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
+//! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
 use super::client::{Blocked, Client, DataKey, Kept, Key, Replies};
 use super::server::Server;

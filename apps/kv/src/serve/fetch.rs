@@ -1,16 +1,18 @@
 //! Commands that wait for values which are not in memory, while others go on.
 //!
 //! ```text
-//!   admitted ─▶ a key's value was spilled ─▶ asked for, the command is kept ··· bell: all are there ─▶ done, then spilled down again
+//!   admitted ─▶ a key's value was spilled ─▶ asked for, the command is kept
+//!       ··· bell: all are there ─▶ done, then spilled down again
 //! ```
 //!
-//! What a command names is known before it is done, by the table of commands, so all its values are asked for at once and the
-//! loop goes on. What cannot be known so, which is the other key of a client that has waited for data, and values that were spilled
-//! again while the last of a command's was on its way, is fetched while the command is done ([`Store::fetch_now`]): that stops the worker
-//! for a read each, and INFO counts it (`lsm_waited`).
+//! What a command names is known before it is done, by the table of commands, so all its values are asked for at once
+//! and the loop goes on. What cannot be known so, which is the other key of a client that has waited for data, and
+//! values that were spilled again while the last of a command's was on its way, is fetched while the command is done
+//! ([`Store::fetch_now`]): that stops the worker for a read each, and INFO counts it (`lsm_waited`).
 //!
-//! What must always hold: a client whose command waits is held as by CLIENT PAUSE, so its replies keep their order; what
-//! is over the limit goes at the end of every turn, and where the value store is behind, writes wait as they do for a full log.
+//! What must always hold: a client whose command waits is held as by CLIENT PAUSE, so its replies keep their order;
+//! what is over the limit goes at the end of every turn, and where the value store is behind, writes wait as they do
+//! for a full log.
 //!
 //! [`Store::fetch_now`]: crate::data::Store::fetch_now
 

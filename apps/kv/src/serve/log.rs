@@ -2,8 +2,8 @@
 //!
 //! The commands of one turn are one record, as RESP, with a SELECT where the database changes. Under `always` a reply
 //! that says what a record holds waits until that record is durable, and the loop goes on: later replies of the same
-//! client queue behind it, and so does a read of a key whose write has not been made durable, whoever reads. `everysec` and `no` answer at
-//! once.
+//! client queue behind it, and so does a read of a key whose write has not been made durable, whoever reads. `everysec`
+//! and `no` answer at once.
 
 use super::client::DataKey;
 use laneway_resp::command;

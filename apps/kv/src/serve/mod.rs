@@ -5,9 +5,9 @@
 //!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle who waited
 //! ```
 //!
-//! [`Kv`] is the part that knows the lane. What must always hold: replies of a client leave in the order of its commands;
-//! what a client has not read is bounded, and beyond the bound no more of it is read; whatever a client is in the middle of
-//! ends with its connection.
+//! [`Kv`] is the part that knows the lane. What must always hold: replies of a client leave in the order of its
+//! commands; what a client has not read is bounded, and beyond the bound no more of it is read; whatever a client is in
+//! the middle of ends with its connection.
 
 mod acl;
 mod blocked;
@@ -214,7 +214,8 @@ impl Kv {
         self.server.load(piece)
     }
 
-    /// True if an entry of the snapshot was not read to its end: then there are pieces behind the last that are missing.
+    /// True if an entry of the snapshot was not read to its end: then there are pieces behind the last that are
+    /// missing.
     pub(crate) fn is_loading(&self) -> bool {
         self.server.saving.is_loading()
     }
@@ -248,7 +249,8 @@ impl Kv {
         self.server.share_settings();
     }
 
-    /// From now on the data are a cache of a cluster's, whose answers `far` has; its own databases but the first are none.
+    /// From now on the data are a cache of a cluster's, whose answers `far` has; its own databases but the first are
+    /// none.
     pub(crate) fn join_cluster(&mut self, far: Box<dyn Far>, bound_us: u64) {
         self.server.front = Some(Box::new(upstream::Front::new(far, bound_us)));
     }

@@ -1,7 +1,7 @@
 //! Snapshots of all data: asked for by BGSAVE, SAVE and BGREWRITEAOF, or due because the log has outgrown the last one.
 //!
 //! ```text
-//!   a turn's record is in the log ─▶ begin ─▶ some keys per turn ─▶ pieces ─▶ the log's writer ─▶ in place: older records go
+//!   a turn's record is in the log ─▶ begin ─▶ some keys per turn ─▶ pieces ─▶ the log's writer ─▶ in place
 //!                                      ╰─ until then a key is copied before it changes
 //! ```
 //!
@@ -9,9 +9,9 @@
 //! once each. The data see to that by copying what is about to change (`data/snapshot` says why no other way will do).
 //! All three commands make the same one, which takes the place of Redis's RDB file and of its rewritten AOF in one.
 //!
-//! What must always hold: a snapshot begins when no command is done that is not in a record; a turn gives it no more than
-//! [`Bounds`] say, and one turn in [`PAUSE_US`] gives it any; where more was copied than they say, writes wait as they do
-//! for a full log. A snapshot that fails leaves the log as it is.
+//! What must always hold: a snapshot begins when no command is done that is not in a record; a turn gives it no more
+//! than [`Bounds`] say, and one turn in [`PAUSE_US`] gives it any; where more was copied than they say, writes wait as
+//! they do for a full log. A snapshot that fails leaves the log as it is.
 //!
 //! What it does not do: a single value is written whole in one turn, however long it is. Nothing is saved by the hour
 //! (`save` of Redis): the log has it all.
@@ -160,7 +160,8 @@ impl Saving {
 }
 
 impl Server {
-    /// At the end of a turn whose commands are in a record: begins what is wanted, and does a step of what is on its way.
+    /// At the end of a turn whose commands are in a record: begins what is wanted, and does a step of what is on its
+    /// way.
     pub(crate) fn go_on_saving(&mut self) {
         if self.saving.running.is_none() {
             self.begin_saving();
@@ -307,7 +308,8 @@ impl Server {
             return;
         }
         let bytes = self.journal.bytes().total();
-        // The segment before a snapshot may go behind the moment at which this was set, with the first record of the next.
+        // The segment before a snapshot may go behind the moment at which this was set, with the first record of the
+        // next.
         self.saving.base_bytes = self.saving.base_bytes.min(bytes);
         let base_bytes = u128::from(self.saving.base_bytes.max(1));
         let growth = (u128::from(bytes) * 100 / base_bytes).saturating_sub(100);

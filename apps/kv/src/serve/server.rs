@@ -1,11 +1,12 @@
 //! The server: admits a command, does it, and does what follows from it.
 //!
 //! ```text
-//!   words ─▶ row ─▶ arity, rights, state ─▶ queued by MULTI, held by CLIENT PAUSE, or done ─▶ effects: log, watchers, waiters
+//!   words ─▶ row ─▶ arity, rights, state ─▶ queued by MULTI, held by CLIENT PAUSE, or done
+//!       ─▶ effects: log, watchers, waiters
 //! ```
 //!
-//! Nothing here knows the lane: replies are written into clients' buffers, and clients that something is to be done for at
-//! the end of the turn are noted.
+//! Nothing here knows the lane: replies are written into clients' buffers, and clients that something is to be done for
+//! at the end of the turn are noted.
 
 use super::{
     acl::Users,
@@ -139,8 +140,8 @@ impl Server {
         self.serve_waiters();
     }
 
-    /// Queues a command that was admitted, has another worker do it, holds it back or does it. True if what it says is a
-    /// message, which CLIENT REPLY does not leave out.
+    /// Queues a command that was admitted, has another worker do it, holds it back or does it. True if what it says is
+    /// a message, which CLIENT REPLY does not leave out.
     fn begin(&mut self, client: &mut Client, index: usize, route: Route, args: &[&[u8]]) -> bool {
         let command = self.table.command(index);
         if let Some(transaction) = &mut client.transaction
@@ -368,8 +369,8 @@ impl Server {
         }
     }
 
-    /// Has the data do a command for a client, of which it has waited for the `ready` key if there is one; what it changed is
-    /// in the effects.
+    /// Has the data do a command for a client, of which it has waited for the `ready` key if there is one; what it
+    /// changed is in the effects.
     pub(crate) fn run_data(
         &mut self,
         run: fn(&mut Call<'_>) -> Outcome,

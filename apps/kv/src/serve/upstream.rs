@@ -21,7 +21,8 @@ pub(super) enum Manner {
     Read,
     /// The node that has its keys does it.
     Through,
-    /// It cannot be done for a client among many: it waits, remembers something of its connection, or concerns all keys.
+    /// It cannot be done for a client among many: it waits, remembers something of its connection, or concerns all
+    /// keys.
     Refused,
 }
 

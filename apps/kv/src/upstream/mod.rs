@@ -12,29 +12,30 @@
 //!
 //! # The order of a fill, an invalidation and a write
 //!
-//! A *fill* is a GET whose reply is stored. The node remembers that the tracked connection has read the key, and sends an
-//! invalidation on that connection when the key changes. The classic race is a fill's reply, read before an
+//! A *fill* is a GET whose reply is stored. The node remembers that the tracked connection has read the key, and sends
+//! an invalidation on that connection when the key changes. The classic race is a fill's reply, read before an
 //! invalidation, that is stored after it. These rules exclude it:
 //!
-//! 1. **One order.** What the thread reads from a tracked connection it reports in the order of its bytes, in one queue,
-//!    and the worker applies the reports in that order. A node writes an invalidation behind every reply that is older.
-//! 2. **A ticket for each fill.** An invalidation of the key, a write to it by us, the loss of its connection and a new owner of its
-//!    slot take the ticket away. A reply without a ticket answers its client, and is not stored.
-//! 3. **A write covers its key from before it is sent until its reply is here.** It takes the stored value and the tickets
-//!    away, and no fill of the key has a ticket meanwhile. A write travels on another connection than fills, so nothing
-//!    is concluded from the order of their replies: a fill with a ticket was sent either before the write (and has lost its ticket) or
-//!    behind its reply (and reads what it wrote).
-//! 4. **A lost connection takes all that it covered.** A value belongs to the owner of its slot as the worker knows it. The
-//!    report of the loss stands in the queue behind all that the connection said and before all that its successor
+//! 1. **One order.** What the thread reads from a tracked connection it reports in the order of its bytes, in one
+//!    queue, and the worker applies the reports in that order. A node writes an invalidation behind every reply that is
+//!    older.
+//! 2. **A ticket for each fill.** An invalidation of the key, a write to it by us, the loss of its connection and a new
+//!    owner of its slot take the ticket away. A reply without a ticket answers its client, and is not stored.
+//! 3. **A write covers its key from before it is sent until its reply is here.** It takes the stored value and the
+//!    tickets away, and no fill of the key has a ticket meanwhile. A write travels on another connection than fills, so
+//!    nothing is concluded from the order of their replies: a fill with a ticket was sent either before the write (and
+//!    has lost its ticket) or behind its reply (and reads what it wrote).
+//! 4. **A lost connection takes all that it covered.** A value belongs to the owner of its slot as the worker knows it.
+//!    The report of the loss stands in the queue behind all that the connection said and before all that its successor
 //!    says. A new owner of a slot does the same to that slot. A reply behind ASK is never stored.
 //! 5. **A lease bounds what nobody reports.** A node that still owns a slot and is part of a working cluster answers a
 //!    *beat*, a look-up of a key of its own, on the tracked connection. All invalidations before the reply are applied
 //!    before it. So values are as new as the time at which the last answered beat was sent; when that is longer ago
 //!    than the bound, they are not read.
 //!
-//! So: behind the reply to a write through us, no read through us sees the value before, by whichever connection of the same worker.
-//! Behind a write beside us, no read that begins later than the bound sees it. The order of one client is kept, as it has one
-//! command at the cluster at a time.
+//! So: behind the reply to a write through us, no read through us sees the value before, by whichever connection of the
+//! same worker. Behind a write beside us, no read that begins later than the bound sees it. The order of one client is
+//! kept, as it has one command at the cluster at a time.
 //!
 //! A write whose connection is lost before its reply is not repeated: it may have been done, and its client is told so.
 

@@ -6,10 +6,10 @@
 //!                 ╰────────── parked for a while ◀────────────────────┴─ ASK, TRYAGAIN, ...  ─╯
 //! ```
 //!
-//! A link is one connection; its replies are those of what was sent, in order, beside pushed messages. A link whose oldest
-//! question is too old is closed. What must always hold: each request gets one answer, at the latest when its time is up
-//! and its link is closed; a write that was sent whole on a link that is lost is never sent again; reports are in the
-//! order of rule 1 of [`super`].
+//! A link is one connection; its replies are those of what was sent, in order, beside pushed messages. A link whose
+//! oldest question is too old is closed. What must always hold: each request gets one answer, at the latest when its
+//! time is up and its link is closed; a write that was sent whole on a link that is lost is never sent again; reports
+//! are in the order of rule 1 of [`super`].
 
 use super::map::{Address, Redirect, UpstreamSettings, ranges, redirect};
 use super::{Answer, Report, Request, Way};
@@ -73,7 +73,7 @@ enum Sent {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum State {
+enum LinkState {
     #[default]
     Down,
     Connecting {
@@ -83,8 +83,8 @@ enum State {
 }
 
 #[derive(Debug, Default)]
-struct Link {
-    state: State,
+struct NodeLink {
+    state: LinkState,
     /// Until when it is not connected again.
     again_us: u64,
     sent: VecDeque<(u64, Sent)>,
@@ -93,9 +93,9 @@ struct Link {
 }
 
 #[derive(Debug)]
-struct Node {
+struct ClusterNode {
     address: Address,
-    links: [Link; LINKS],
+    links: [NodeLink; LINKS],
     /// A key of its first slot.
     probe: Option<(u16, Vec<u8>)>,
     beat_us: u64,
@@ -107,7 +107,7 @@ struct Node {
 pub(super) struct Pilot {
     settings: UpstreamSettings,
     slot_of: fn(&[u8]) -> u16,
-    nodes: Vec<Node>,
+    nodes: Vec<ClusterNode>,
     owners: Vec<u16>,
     /// By node: its first slot, as of the map that it was looked for in.
     firsts: Vec<Option<u16>>,
@@ -154,9 +154,15 @@ impl Pilot {
             return None;
         }
         let at = known.unwrap_or_else(|| {
-            let links = std::array::from_fn(|_| Link::default());
+            let links = std::array::from_fn(|_| NodeLink::default());
             let address = address.clone();
-            self.nodes.push(Node { address, links, probe: None, beat_us: 0, is_beating: false });
+            self.nodes.push(ClusterNode {
+                address,
+                links,
+                probe: None,
+                beat_us: 0,
+                is_beating: false,
+            });
             self.nodes.len() - 1
         });
         u16::try_from(at).ok()
@@ -182,9 +188,9 @@ impl Pilot {
                 };
                 let is_late = |(at_us, sent): &(u64, Sent)| now_us - at_us > bound_us(sent);
                 let is_stuck = match of.state {
-                    State::Connecting { since_us } => now_us - since_us > CONNECT_US,
-                    State::Up => of.sent.iter().any(is_late),
-                    State::Down => false,
+                    LinkState::Connecting { since_us } => now_us - since_us > CONNECT_US,
+                    LinkState::Up => of.sent.iter().any(is_late),
+                    LinkState::Down => false,
                 };
                 if is_stuck {
                     self.close((number as u16, link), b"no answer in time");
@@ -225,7 +231,7 @@ impl Pilot {
         };
         let link = &mut self.nodes[usize::from(node)].links[number];
         match link.state {
-            State::Up => {
+            LinkState::Up => {
                 asked.replies.clear();
                 let mut bytes = Vec::new();
                 for one in &asked.request.commands {
@@ -237,9 +243,9 @@ impl Pilot {
                 link.sent.push_back((self.now_us, Sent::Asked(Box::new(asked))));
                 self.actions.push(Action::Send((node, number), bytes));
             }
-            State::Connecting { .. } => link.queued.push(asked),
-            State::Down if link.again_us > self.now_us => self.park(asked, BACKOFF_US),
-            State::Down => {
+            LinkState::Connecting { .. } => link.queued.push(asked),
+            LinkState::Down if link.again_us > self.now_us => self.park(asked, BACKOFF_US),
+            LinkState::Down => {
                 link.queued.push(asked);
                 self.connect((node, number));
             }
@@ -269,12 +275,12 @@ impl Pilot {
         self.reports.push(Report::Answer { id: asked.request.id, answer });
     }
 
-    fn link(&mut self, (node, link): LinkId) -> &mut Link {
+    fn link(&mut self, (node, link): LinkId) -> &mut NodeLink {
         &mut self.nodes[usize::from(node)].links[link]
     }
 
     fn connect(&mut self, id: LinkId) {
-        self.link(id).state = State::Connecting { since_us: self.now_us };
+        self.link(id).state = LinkState::Connecting { since_us: self.now_us };
         let address = self.nodes[usize::from(id.0)].address.clone();
         self.actions.push(Action::Connect(id, address));
     }
@@ -294,7 +300,7 @@ impl Pilot {
             sent.push_back((self.now_us, Sent::Greeting));
         }
         let link = self.link(id);
-        (link.state, link.sent) = (State::Up, sent);
+        (link.state, link.sent) = (LinkState::Up, sent);
         let queued = std::mem::take(&mut link.queued);
         self.actions.push(Action::Send(id, bytes));
         for asked in queued {
@@ -313,9 +319,9 @@ impl Pilot {
         self.is_refresh_wanted = true;
         let again_us = self.now_us + BACKOFF_US;
         let link = self.link(id);
-        let was_up = link.state == State::Up;
-        let Link { sent, queued, .. } =
-            std::mem::replace(link, Link { again_us, ..Link::default() });
+        let was_up = link.state == LinkState::Up;
+        let NodeLink { sent, queued, .. } =
+            std::mem::replace(link, NodeLink { again_us, ..NodeLink::default() });
         if id.1 == TRACKED {
             self.nodes[usize::from(id.0)].is_beating = false;
             if self.refreshing.is_some_and(|(node, _)| node == id.0) {
@@ -495,10 +501,10 @@ impl Pilot {
     fn is_tracked(&mut self, node: u16) -> bool {
         let now_us = self.now_us;
         let link = self.link((node, TRACKED));
-        if link.state == State::Down && link.again_us <= now_us {
+        if link.state == LinkState::Down && link.again_us <= now_us {
             self.connect((node, TRACKED));
         }
-        self.link((node, TRACKED)).state == State::Up
+        self.link((node, TRACKED)).state == LinkState::Up
     }
 
     /// Has every node that owns slots say that it still does.

@@ -1,4 +1,5 @@
-//! Two ways to ask: the store behind the least of servers, and a real `redis-server` over a socket in a folder of its own.
+//! Two ways to ask: the store behind the least of servers, and a real `redis-server` over a socket in a folder of its
+//! own.
 
 use laneway_kv::{Call, Command, DATA_COMMANDS, Effects, LsmValues, Outcome, Run, Store};
 use laneway_resp::{Protocol, Reply};

@@ -3,8 +3,8 @@
 use crate::client::Args;
 use laneway_testkit::Random;
 
-/// Commands as they may look: each word in capitals stands for something drawn, `A|B` for one of both, `[A]` for perhaps, `A...` for
-/// one to five of it.
+/// Commands as they may look: each word in capitals stands for something drawn, `A|B` for one of both, `[A]` for
+/// perhaps, `A...` for one to five of it.
 const FORMS: &[&str] = &[
     "get KEY",
     "set KEY VALUE",

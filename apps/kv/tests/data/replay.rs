@@ -194,7 +194,8 @@ fn a_snapshot_and_the_log_since_it_began_give_the_data() {
     saved_and_replayed(Written::new);
 }
 
-/// A snapshot has what is on the disk as it was when the snapshot began, whatever is fetched, changed or deleted meanwhile.
+/// A snapshot has what is on the disk as it was when the snapshot began, whatever is fetched, changed or deleted
+/// meanwhile.
 #[test]
 fn a_snapshot_of_values_on_disk_and_the_log_since_it_began_give_the_data() {
     saved_and_replayed(Written::spilling);

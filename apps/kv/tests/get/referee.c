@@ -2,9 +2,9 @@
 /*
  * The referee: the kernel half's get.h on the host.
  *
- * On stdin: lw_kv_config, the epoch (64 bits), then version and entry of each slot; then length and bytes of each frame.
- * On stdout: fate (one byte), length and bytes of each. Each frame lies in memory of exactly its length, so that a
- * sanitizer sees an access beyond it.
+ * On stdin: lw_kv_config, the epoch (64 bits), then version and entry of each slot; then length and bytes of each
+ * frame. On stdout: fate (one byte), length and bytes of each. Each frame lies in memory of exactly its length, so that
+ * a sanitizer sees an access beyond it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-//! Clients whose requests wait for a sync each, under `always`, in the time of a simulated disk: how many are answered per
-//! time that a sync takes.
+//! Clients whose requests wait for a sync each, under `always`, in the time of a simulated disk: how many are answered
+//! per time that a sync takes.
 //!
-//! A client asks, is answered when its record is durable, and asks again. What a server takes for a request, and what the
-//! way to the client and back takes, is given; what a sync takes is drawn anew for each. The time is that of the disk's
-//! clock, so whatever the machine does, the same seed has the same figures.
+//! A client asks, is answered when its record is durable, and asks again. What a server takes for a request, and what
+//! the way to the client and back takes, is given; what a sync takes is drawn anew for each. The time is that of the
+//! disk's clock, so whatever the machine does, the same seed has the same figures.
 
 use crate::effort;
 use laneway_journal::faults::Disk;

@@ -1,4 +1,5 @@
-//! The client of a store that is asked by datagrams, against servers of this process that do right or lie, over loopback.
+//! The client of a store that is asked by datagrams, against servers of this process that do right or lie, over
+//! loopback.
 
 use super::store::{KEYS, of_store, requests};
 use super::*;
@@ -6,8 +7,8 @@ use crate::client::honest::Honest;
 use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 
-/// Where a store takes connections and datagrams. To the `n`th datagram, from 0, it sends what `change` makes of the right
-/// reply.
+/// Where a store takes connections and datagrams. To the `n`th datagram, from 0, it sends what `change` makes of the
+/// right reply.
 fn store(
     change: impl Fn(usize, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
 ) -> (SocketAddr, SocketAddr) {

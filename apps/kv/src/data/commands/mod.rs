@@ -63,8 +63,8 @@ impl Drawn {
     }
 }
 
-/// `count` of `len` different things by chance: `draw` draws one, `all` has them all. Where nearly all are wanted, those
-/// that are not are left out; else drawing twice is rare.
+/// `count` of `len` different things by chance: `draw` draws one, `all` has them all. Where nearly all are wanted,
+/// those that are not are left out; else drawing twice is rare.
 fn draw_different<T: Clone + Eq + std::hash::Hash>(
     count: usize,
     len: usize,

@@ -1,7 +1,7 @@
 //! Messages between the workers of one store: a bounded queue for each pair, and each worker's bell.
 //!
 //! ```text
-//!   worker 0: push ... push ─ flush, once per turn ─▶ a batch ─▶ queue 0→1 ─ bell of 1 ─▶ take, once per bell: worker 1
+//!   worker 0: push ... push ─ flush, once per turn ─▶ a batch ─▶ queue 0→1 ─ bell of 1 ─▶ take, once a bell: worker 1
 //!                                                                 ◀─ queue 1→0 ─ bell of 0 ─
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! The side of the worker that is asked: guests, and what they do.
 //!
-//! A guest is a client without a connection. It does one command at a time, in the order in which they were asked; one that
-//! waits (for data, for the end of CLIENT PAUSE, for room in the log) keeps those behind it in the guest. Replies go back
-//! when they may be told, whole.
+//! A guest is a client without a connection. It does one command at a time, in the order in which they were asked; one
+//! that waits (for data, for the end of CLIENT PAUSE, for room in the log) keeps those behind it in the guest. Replies
+//! go back when they may be told, whole.
 
 use super::super::client::{Client, Ending, Kept};
 use super::super::server::Server;
@@ -147,8 +147,8 @@ impl Server {
         }
     }
 
-    /// Begins a command of a guest that has none; one that was asked for was admitted at the client's worker, so what is
-    /// left is what only this one knows.
+    /// Begins a command of a guest that has none; one that was asked for was admitted at the client's worker, so what
+    /// is left is what only this one knows.
     fn run_asked(&mut self, client: &mut Client, asking: Asking, args: &[&[u8]]) {
         client.database = asking.database;
         client.user = asking.user;

@@ -123,8 +123,8 @@ fn dump(world: &mut World) -> Vec<String> {
     lines
 }
 
-/// A random write to one of a few keys of every kind; each is answered by one line, or a line with its length. `is_known`:
-/// what it does follows from the data alone, and no time comes due.
+/// A random write to one of a few keys of every kind; each is answered by one line, or a line with its length.
+/// `is_known`: what it does follows from the data alone, and no time comes due.
 fn write(random: &mut Random, is_known: bool) -> String {
     let mut key = |kind: &str| format!("{kind}{}", random.below(8));
     let (t, u) = (key("t"), key("t"));

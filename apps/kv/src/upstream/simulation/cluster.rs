@@ -11,7 +11,7 @@ pub(super) const NODES: u16 = 4;
 pub(super) const FIRST_PORT: u16 = 7000;
 
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct ModelNode {
     values: BTreeMap<Vec<u8>, u64>,
     /// Who has read a key since it changed last.
     tracked: BTreeMap<Vec<u8>, BTreeSet<Wire>>,
@@ -20,7 +20,7 @@ pub(super) struct Node {
 
 /// A connection at the node's end.
 #[derive(Default)]
-pub(super) struct End {
+pub(super) struct NodeEnd {
     parser: Parser,
     is_tracking: bool,
     is_asking: bool,
@@ -28,7 +28,7 @@ pub(super) struct End {
 
 /// All nodes; a key is at one of them.
 pub(super) struct Cluster {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<ModelNode>,
     /// By key's slot; slots without a key belong to node 0.
     pub(super) owners: BTreeMap<u16, u16>,
     /// A slot that moves, and where to.
@@ -45,7 +45,7 @@ impl Cluster {
     pub(super) fn new(keys: &[Vec<u8>], slot_of: fn(&[u8]) -> u16) -> Cluster {
         let owner = |(n, key): (u16, &Vec<u8>)| (slot_of(key), n % (NODES - 1));
         Cluster {
-            nodes: (0..NODES).map(|_| Node::default()).collect(),
+            nodes: (0..NODES).map(|_| ModelNode::default()).collect(),
             owners: (0u16..).zip(keys).map(owner).collect(),
             moving: None,
             slot_of,
@@ -135,7 +135,7 @@ impl Cluster {
     }
 
     /// What a node answers to bytes of a connection.
-    pub(super) fn receive(&mut self, wire: Wire, end: &mut End, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn receive(&mut self, wire: Wire, end: &mut NodeEnd, bytes: &[u8]) -> Vec<u8> {
         let mut parser = std::mem::take(&mut end.parser);
         let mut reply = Reply::new(Protocol::Resp3);
         let (mut at, limits) = (0, Limits::default());
@@ -150,7 +150,7 @@ impl Cluster {
         reply.bytes().to_vec()
     }
 
-    fn command(&mut self, wire: Wire, end: &mut End, args: &[&[u8]], reply: &mut Reply) {
+    fn command(&mut self, wire: Wire, end: &mut NodeEnd, args: &[&[u8]], reply: &mut Reply) {
         let is_asking = std::mem::take(&mut end.is_asking);
         match args {
             [b"HELLO", ..] => reply.ok(),
@@ -171,7 +171,7 @@ impl Cluster {
     fn keyed(
         &mut self,
         wire: Wire,
-        end: &End,
+        end: &NodeEnd,
         is_asking: bool,
         (name, key, rest): (&[u8], &[u8], &[&[u8]]),
         reply: &mut Reply,

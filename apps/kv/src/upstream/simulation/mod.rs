@@ -1,14 +1,16 @@
-//! The rules of [`super`] on trial: the whole server, the pilot, and a cluster, with every way between them delayed by chance.
+//! The rules of [`super`] on trial: the whole server, the pilot, and a cluster, with every way between them delayed by
+//! chance.
 //!
 //! ```text
 //!   clients ─▶ Kv ─ requests ─▶ Pilot ─ bytes ─▶ nodes ◀─ others' writes, slots that move, owners that die
 //!               ◀─ reports ──        ◀─ bytes ─
 //! ```
 //!
-//! No socket, no thread and no clock: each message gets a delay, and none overtakes another on the same way. Ways go silent
-//! for a while, and connections are reset with all that is on them. A key's value is its version. Each read is held
-//! against what the cluster has done: it shows no version older than one whose write through us was answered before the read
-//! began, none older than what was there for longer than the bound, and none older than an earlier GET has shown.
+//! No socket, no thread and no clock: each message gets a delay, and none overtakes another on the same way. Ways go
+//! silent for a while, and connections are reset with all that is on them. A key's value is its version. Each read is
+//! held against what the cluster has done: it shows no version older than one whose write through us was answered
+//! before the read began, none older than what was there for longer than the bound, and none older than an earlier GET
+//! has shown.
 
 #![expect(clippy::print_stdout, reason = "the seed of a failure")]
 
@@ -18,7 +20,7 @@ use super::map::UpstreamSettings;
 use super::pilot::{Action, LinkId, Pilot};
 use super::{Far, Report, Request};
 use crate::serve::{World, slot_of};
-use cluster::{Cluster, End, FIRST_PORT, NODES, Wire};
+use cluster::{Cluster, FIRST_PORT, NODES, NodeEnd, Wire};
 use laneway_core::ConnId;
 use laneway_resp::{ValueLimits, Values};
 use std::cell::RefCell;
@@ -110,7 +112,7 @@ struct Cable {
     wire: Wire,
     opens_us: u64,
     is_open: bool,
-    end: End,
+    end: NodeEnd,
     there: Way<Vec<u8>>,
     back: Way<Vec<u8>>,
     values: Values,
@@ -337,7 +339,7 @@ impl Sim {
                             wire,
                             opens_us,
                             is_open: false,
-                            end: End::default(),
+                            end: NodeEnd::default(),
                             there: Way::default(),
                             back: Way::default(),
                             values: Values::new(),
