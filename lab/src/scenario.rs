@@ -634,6 +634,18 @@ impl Scenario {
     /// # Errors
     /// The first value that cannot be.
     pub fn check(&mut self, tables: &dyn Tables) -> Result<(), ScenarioError> {
+        self.check_races(&[], tables)
+    }
+
+    /// As [`check`](Self::check), for a race of these variants: an arm that was put in for them need not fit the others.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and for a variant that there is not.
+    pub fn check_races(
+        &mut self,
+        variants: &[String],
+        tables: &dyn Tables,
+    ) -> Result<(), ScenarioError> {
         let app = self.facts(tables)?;
         self.traffic_kind(&app)?;
         for variant in &self.variants {
@@ -646,7 +658,7 @@ impl Scenario {
         self.name_arms();
         self.check_arms()?;
         let mut only_receives = false;
-        for (variant, race) in self.races(&[])? {
+        for (variant, race) in self.races(variants)? {
             let arms = race.arms.len();
             if arms > ARMS_MAX {
                 let of =

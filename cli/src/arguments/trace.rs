@@ -61,7 +61,7 @@ pub(crate) enum TraceVerb {
     Analyze(Box<AnalyzeArguments>),
     /// Compare two traces
     #[command(after_help = DIFF_EXAMPLES, arg_required_else_help = true)]
-    Diff(DiffArguments),
+    Diff(Box<DiffArguments>),
     /// Write a trace as other programs read it
     #[command(after_help = EXPORT_EXAMPLES, arg_required_else_help = true)]
     Export(Box<ExportArguments>),

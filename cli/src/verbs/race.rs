@@ -35,7 +35,7 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
     let scenario = &mut asked.scenario;
     overrule(scenario, arguments);
     let tables = TablesOf::<P, L>::new();
-    scenario.check(&tables).map_err(Failure::input)?;
+    scenario.check_races(&arguments.variant, &tables).map_err(Failure::input)?;
     let races = scenario.races(&arguments.variant).map_err(Failure::input)?;
     laneway_netns::can_create().map_err(Failure::input)?;
     asked.extract()?;

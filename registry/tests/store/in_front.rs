@@ -396,7 +396,7 @@ fn a_cluster_behind_the_store_loses_no_answered_write_and_no_read_is_too_old() {
             line.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
         };
         let (reads, writes) = (&written.reads, &written.writes);
-        println!(
+        eprintln!(
             "{reads:?} reads, {writes:?} writes through, {:?} without an answer\n{info}",
             written.unanswered
         );
