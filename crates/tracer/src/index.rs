@@ -53,7 +53,8 @@ impl Index {
         }
         let (timeline, odd) = Timeline::new(syncs.kept(), header.ticks_per_s);
         if odd > 0 {
-            index.damaged(0, format!("{odd} pairs of clock readings go backwards and are left out"));
+            index
+                .damaged(0, format!("{odd} pairs of clock readings go backwards and are left out"));
         }
         match index.end {
             None => {
@@ -63,7 +64,8 @@ impl Index {
             }
             Some((records, _)) if records != index.records => {
                 let read = index.records;
-                let what = format!("the end block says {records} records, and {read} could be read");
+                let what =
+                    format!("the end block says {records} records, and {read} could be read");
                 index.damaged(store.bytes(), what);
             }
             Some(_) => {}

@@ -153,11 +153,7 @@ impl Walk {
     }
 
     /// The header at `offset`; without one, the next block that has one is gone to.
-    fn look(
-        &mut self,
-        store: &Store<'_>,
-        offset: u64,
-    ) -> io::Result<Result<BlockHeader, String>> {
+    fn look(&mut self, store: &Store<'_>, offset: u64) -> io::Result<Result<BlockHeader, String>> {
         let what = match BlockHeader::parse(self.window.get(store, offset, BLOCK_HEADER_BYTES)?) {
             Ok(header) => return Ok(Ok(header)),
             Err(what) => what,
@@ -269,8 +265,7 @@ impl<'p> Pieces<'p> {
             if header.kind != BlockKind::Records {
                 return Err(changed());
             }
-            (self.at, self.left) =
-                (offset + BLOCK_HEADER_BYTES as u64, header.payload_bytes);
+            (self.at, self.left) = (offset + BLOCK_HEADER_BYTES as u64, header.payload_bytes);
             begins = Some(header);
         }
         let wanted = self.left.min(most);

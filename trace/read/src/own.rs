@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use laneway_tracer::{Happening, Happenings, InOrder, NotATrace, PointId, Shape, Task, TraceFile, What};
+use laneway_tracer::{
+    Happening, Happenings, InOrder, NotATrace, PointId, Shape, Task, TraceFile, What,
+};
 
 use crate::block::{Block, Source, Who};
 use crate::delivery::Delivery;
