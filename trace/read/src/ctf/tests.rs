@@ -323,7 +323,15 @@ pub(crate) fn samples() -> Vec<(String, String, [Vec<u8>; 2])> {
         let metadata = std::mem::take(&mut streams[0].0);
         (name.to_lowercase(), metadata, streams.map(|stream| stream.1))
     };
-    every_layout().map(sample).into()
+    let mut all: Vec<(String, String, [Vec<u8>; 2])> = every_layout().map(sample).into();
+    // The same streams by the JSON of CTF 2, and a trace of the kernel.
+    for layout in [(false, Header::Compact), (true, Header::Large)] {
+        let (name, _, streams) = sample(layout);
+        let metadata = Writer::new(layout.0, layout.1).second_metadata();
+        all.push((format!("second-{name}"), metadata, streams));
+    }
+    all.push(("kernel".into(), kernel_metadata(), kernel_streams()));
+    all
 }
 
 fn every_layout() -> [(bool, Header); 4] {
@@ -750,8 +758,9 @@ fn kernel_metadata() -> String {
     fragments.iter().map(|fragment| format!("\u{1e}{fragment}")).collect()
 }
 
-#[test]
-fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
+/// What the kernel's tracer tells of thread 7: it is preempted on CPU 0, goes on on CPU 1, waits in futex, and is woken there.
+fn kernel_streams() -> [Vec<u8>; 2] {
+    const SWITCH: u8 = 0;
     fn stream(cpu: u32, events: &[(u64, u8, [u32; 3])]) -> Vec<u8> {
         let mut bytes = cpu.to_le_bytes().to_vec();
         for &(time, id, [first, state, next]) in events {
@@ -771,15 +780,6 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
         }
         bytes
     }
-    const SWITCH: u8 = 0;
-    let folder = Folder::new();
-    let kernel = folder.path().join("kernel");
-    let user = folder.path().join("ust");
-    for folder in [&kernel, &user] {
-        std::fs::create_dir(folder).expect("the folder can be written");
-    }
-    folder.write("kernel/metadata", kernel_metadata().as_bytes());
-    // Thread 7 is preempted on CPU 0, goes on on CPU 1, waits in futex, and is woken there.
     let first = [
         (5, 1, [9, 0, 0]), // nobody is known to be on the CPU
         (10, SWITCH, [0, 0, 7]),
@@ -797,8 +797,21 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
         (70, SWITCH, [0, 0, 7]),
         (80, 6, [0, 0, 0]),
     ];
-    folder.write("kernel/channel0_0", &stream(0, &first));
-    folder.write("kernel/channel0_1", &stream(1, &second));
+    [stream(0, &first), stream(1, &second)]
+}
+
+#[test]
+fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
+    let folder = Folder::new();
+    let kernel = folder.path().join("kernel");
+    let user = folder.path().join("ust");
+    for folder in [&kernel, &user] {
+        std::fs::create_dir(folder).expect("the folder can be written");
+    }
+    folder.write("kernel/metadata", kernel_metadata().as_bytes());
+    let [first, second] = kernel_streams();
+    folder.write("kernel/channel0_0", &first);
+    folder.write("kernel/channel0_1", &second);
     let mut writer = Writer::new(false, Header::Large);
     writer.packet(Packet { begin: 40, end: 90, ..Packet::default() }, &call(45, 7, 0x1234));
     folder.write("ust/metadata", writer.metadata().as_bytes());
