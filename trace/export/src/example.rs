@@ -5,10 +5,10 @@ use crate::moments::Mark;
 use crate::names::Names;
 use laneway_trace::result::{
     Account, AccountPart, Advice, Analysis, Calibration, CalibrationSource, Cause, CauseKind,
-    Confidence, ContextRow, Control, Coverage, DamageRow, Durations, Finding, FunctionRow, HoleRow,
-    Layer, LayerRow, Longest, LossRow, Losses, Mark as Place, Packets, Part, PointRow, PollRow,
-    PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State, ThreadRow, TimeBucket, TimeLine, What,
-    Window, WindowEvent, Withheld, WorstCall,
+    Confidence, ContextRow, Control, CoreRow, Course, Coverage, DamageRow, Durations, Finding,
+    FunctionRow, HoleRow, InWorker, Layer, LayerRow, Longest, LossRow, Losses, Mark as Place,
+    Packets, Part, PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State,
+    ThreadRow, TimeBucket, TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, PoolAction, Thread, ThreadId};
 
