@@ -3,6 +3,7 @@
 //!
 //! A trace is made as a run under `laneway trace record --kernel` writes it: a file per worker, and one of the kernel's view with
 //! the switches of the workers and of many threads beside them, in rounds of small blocks.
+#![expect(clippy::print_stdout, reason = "a seed is printed, so that it can be drawn again")]
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 //!
 //! They are the fuzzer's seeds with a few changes drawn at random: CTF 1.8 and 2 of programs and of the kernel, files of our own
 //! tracer, Chrome JSON, dumps of uftrace, text of perf. `LANEWAY_SEED=N` draws the same again, `LANEWAY_MUTATIONS=N` so many.
+#![expect(clippy::print_stdout, reason = "a seed is printed, so that it can be drawn again")]
 
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};

@@ -10,8 +10,11 @@ const OUTER: FunctionKey = FunctionKey(16);
 const FIRST: FunctionKey = FunctionKey(32);
 const SECOND: FunctionKey = FunctionKey(48);
 
-/// The analysis of one thread's events, each batch on a CPU.
-fn analysis(batches: &[(Option<u32>, Vec<(u64, Kind)>)]) -> Analysis {
+/// Events of the thread on one CPU, with the time since the start of the trace, ns.
+type Batch = (Option<u32>, Vec<(u64, Kind)>);
+
+/// The analysis of one thread's events.
+fn analysis(batches: &[Batch]) -> Analysis {
     let mut analyzer = Analyzer::new(Options::default());
     let worker = Thread { pid: 1, tid: 7, name: "worker".into() };
     analyzer.thread(ThreadId(0), &worker);

@@ -469,6 +469,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::print_stdout, reason = "a seed is printed, so that it can be drawn again")]
     fn changed_input_breaks_no_reader() {
         let given = std::env::var("LANEWAY_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed: u64 = given.unwrap_or_else(|| RandomState::new().hash_one("changes") >> 32);
