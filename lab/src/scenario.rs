@@ -637,7 +637,7 @@ impl Scenario {
         self.check_races(&[], tables)
     }
 
-    /// As [`check`](Self::check), for a race of these variants: an arm that was put in for them need not fit the others.
+    /// As [`check`](Self::check), for a race of these variants: an arm that was put in for them need not fit others.
     ///
     /// # Errors
     /// As [`check`](Self::check), and for a variant that there is not.
