@@ -57,7 +57,8 @@ struct Model {
     sorted: BTreeMap<String, u64>,
 }
 
-/// Where a client's numbers are that one write has both of: of one worker, by their tag.
+/// Where a client's numbers are that one write has both of. All keys of a client have one tag, so they are of one
+/// worker: two workers lose an end each of their logs under `everysec`, and no order of writes is the order of both.
 fn names(client: u64, slot: u64) -> [String; 2] {
     [format!("n{{{client}}}"), format!("s{{{client}}}:{slot}")]
 }
@@ -70,10 +71,10 @@ fn write_of(client: u64, number: u64) -> String {
             let [newest, own] = names(client, slot);
             format!("MSET {newest} {number} {own} {number}\r\n")
         }
-        1 => format!("RPUSH l{client} {number}\r\n"),
-        2 => format!("HSET h{client} n {number} f{slot} {number}\r\n"),
-        3 => format!("ZADD z{client} {number} n {number} m{slot}\r\n"),
-        _ => format!("LTRIM l{client} -{LIST_MAX} -1\r\n"),
+        1 => format!("RPUSH l{{{client}}} {number}\r\n"),
+        2 => format!("HSET h{{{client}}} n {number} f{slot} {number}\r\n"),
+        3 => format!("ZADD z{{{client}}} {number} n {number} m{slot}\r\n"),
+        _ => format!("LTRIM l{{{client}}} -{LIST_MAX} -1\r\n"),
     }
 }
 
@@ -164,8 +165,8 @@ fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
     let values = asked.ask(&format!("MGET {}", all.join(" ")));
     let there = all.iter().zip(values).filter(|(_, value)| !value.is_empty());
     let mut contents: Vec<String> = there.map(|(name, value)| format!("{name} {value}")).collect();
-    contents.push(asked.ask(&format!("LRANGE l{client} 0 -1")).join(" "));
-    for line in [format!("HGETALL h{client}"), format!("ZRANGE z{client} 0 -1 WITHSCORES")] {
+    contents.push(asked.ask(&format!("LRANGE l{{{client}}} 0 -1")).join(" "));
+    for line in [format!("HGETALL h{{{client}}}"), format!("ZRANGE z{{{client}}} 0 -1 WITHSCORES")] {
         let mut pairs: Vec<String> =
             asked.ask(&line).chunks(2).map(|pair| pair.join(" ")).collect();
         pairs.sort();
