@@ -16,7 +16,8 @@ pub(super) fn trace_health(case: &Case<'_>) -> Finding {
     let counts = &model.counts;
     let cut = model.cut_share();
     let overhead = model.calibration.overhead_share;
-    let missing = counts.discarded as f64 / (counts.discarded + counts.events).max(1) as f64;
+    let missing =
+        counts.discarded as f64 / counts.discarded.saturating_add(counts.events).max(1) as f64;
     finding.value = Some(cut);
     finding = finding.interval(share_interval(counts.cut, model.calls() + counts.cut));
     finding.span = case.whole();
