@@ -847,14 +847,18 @@ impl Writer<'_> {
     }
 
     fn window(&self, thread: u32, stack: &[u32], captured: &Captured) -> Window {
-        let of_key = |key: FunctionKey| self.model.keys.get(&key).map(|&row| self.function(row));
+        // A function that was left out of the table, because no call of it was counted, has no number.
+        let is_listed = |function: &u32| (*function as usize) < self.order.functions.len();
+        let of_key = |key: FunctionKey| {
+            self.model.keys.get(&key).map(|&row| self.function(row)).filter(is_listed)
+        };
         let mut open = stack[..captured.kept.min(stack.len())].to_vec();
         open.extend(captured.open.iter().filter_map(|&key| of_key(key)));
         // A window of a thread without calls has the name of its own pseudo call as stack.
         let own: Vec<&str> = Own::ALL.iter().map(|own| own.name()).collect();
         open.retain(|&function| {
-            let row = self.order.functions[function as usize];
-            !own.contains(&self.model.rows[row as usize].name.as_str())
+            let row = self.order.functions.get(function as usize);
+            row.is_some_and(|&row| !own.contains(&self.model.rows[row as usize].name.as_str()))
         });
         let events = captured.events.iter().map(|event| {
             let (what, function, value) = match event.kind {
