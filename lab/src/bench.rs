@@ -505,11 +505,6 @@ impl Bench {
                 losses.return_ring_full += refused.behind_the_first(*key)?;
             }
         }
-        if let Some(refused) = &self.instruments.refused {
-            for key in &self.watched {
-                losses.return_ring_full += refused.behind_the_first(*key)?;
-            }
-        }
         Ok(losses)
     }
 }
