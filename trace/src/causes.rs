@@ -26,6 +26,8 @@ const SPARE_MIN: f64 = 0.2;
 const TRACER_SHARE: f64 = 0.5;
 /// ... and this share of the whole.
 const TRACER_SHARE_MIN: f64 = 0.5;
+/// The tracer's share of a worker's time from which it is ranked with the other causes.
+const TRACER_SHARE_MOST: f64 = 0.5;
 /// One function is most of the work from this share of it on, and of the span.
 const FUNCTION_SHARE: f64 = 0.5;
 const FUNCTION_SHARE_MIN: f64 = 0.1;
@@ -99,8 +101,9 @@ pub(crate) fn find(evidence: &Evidence<'_>) -> Vec<Cause> {
     let place = |cause: &Cause| match cause.cause {
         CauseKind::Loss => 0,
         CauseKind::FarEnd | CauseKind::Overload => 1,
-        // It is there because somebody looks, whatever is wrong besides.
-        CauseKind::Tracer => 3,
+        // It is there because somebody looks, whatever is wrong besides; but where it takes most of the time, what is
+        // said of the rest is of no weight.
+        CauseKind::Tracer if cause.share < TRACER_SHARE_MOST => 3,
         _ => 2,
     };
     causes.sort_by(|a, b| {
