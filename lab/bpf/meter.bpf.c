@@ -121,8 +121,8 @@ static __always_inline void add(struct lw_meter *m, struct lw_who who, __u64 ns)
 /* An event of what is an owner's own. */
 static __always_inline void count(struct lw_meter *m, struct lw_who who, __u64 events)
 {
-	if (who.part < LW_PART_BESIDE_NET_RX && who.owner < LW_OWNER_COUNT)
-		m->own_events[who.owner] += events;
+	if (who.part < LW_PART_BESIDE_NET_RX)
+		m->own_events[who.owner & (LW_OWNER_ROOM - 1)] += events;
 }
 
 static __always_inline struct lw_who beside(struct lw_meter *m, __u32 part)

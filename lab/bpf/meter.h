@@ -32,6 +32,8 @@ enum lw_part { /* which part of it */
 };
 
 #define LW_CELLS (LW_OWNER_COUNT * LW_PART_COUNT)
+/* A power of two that holds all owners: the verifier of kernel 6.1 keeps the bounds of a mask. */
+#define LW_OWNER_ROOM 128
 
 enum lw_context { /* what runs */
 	LW_CONTEXT_TASK = 0,
@@ -74,7 +76,7 @@ struct lw_meter {
 	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */
 	struct lw_running running; /* the task that runs */
 	__u64 pending_events; /* of this NET_RX softirq, as pending_ns */
-	__u64 own_events[LW_OWNER_COUNT]; /* of what is an owner's own: the meter's work for it */
+	__u64 own_events[LW_OWNER_ROOM]; /* of what is an owner's own: the meter's work for it */
 	__u64 begun; /* changes so far */
 };
 

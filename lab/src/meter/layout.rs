@@ -9,6 +9,9 @@ const FIRST_ARM: usize = 4;
 const FIRST_GENERATOR: usize = FIRST_ARM + ARMS;
 pub(super) const OWNERS: usize = FIRST_GENERATOR + ARMS;
 
+/// Room for the events of owners; `LW_OWNER_ROOM`.
+const OWNER_ROOM: usize = 128;
+
 /// Which part of an owner's time; the codes of `enum lw_part`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -50,7 +53,7 @@ const EVENTS: usize = 6;
 const TABLE: usize = 7;
 /// Behind the table: what is unnamed, three words of the task that runs, and pending events; then events by owner.
 const OWN_EVENTS: usize = TABLE + OWNERS * PARTS + 5;
-const BEGUN: usize = OWN_EVENTS + OWNERS;
+const BEGUN: usize = OWN_EVENTS + OWNER_ROOM;
 pub(super) const METER_WORDS: usize = BEGUN + 1;
 
 /// Who runs, as in `struct lw_who`.
@@ -111,7 +114,7 @@ pub(super) fn events(words: &[u64]) -> u64 {
 
 /// Of these, those of what is an owner's own, by owner.
 pub(super) fn own_events(words: &[u64]) -> &[u64] {
-    &words[OWN_EVENTS..BEGUN]
+    &words[OWN_EVENTS..OWN_EVENTS + OWNERS]
 }
 
 /// Adds the time of one CPU up to `now_ns` to `cells`.
@@ -199,6 +202,7 @@ mod tests {
             format!("#define LW_ARMS {ARMS}"),
             format!("LW_OWNER_ARM = {FIRST_ARM},"),
             format!("LW_PART_COUNT = {PARTS},"),
+            format!("#define LW_OWNER_ROOM {OWNER_ROOM}"),
             format!("LW_PART_NET_RX = {},", Part::NetRx as u32),
             format!("LW_PART_BESIDE_HARDIRQ = {},", Part::BesideHardirq as u32),
         ] {
