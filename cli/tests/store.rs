@@ -166,7 +166,8 @@ fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
     let there = all.iter().zip(values).filter(|(_, value)| !value.is_empty());
     let mut contents: Vec<String> = there.map(|(name, value)| format!("{name} {value}")).collect();
     contents.push(asked.ask(&format!("LRANGE l{{{client}}} 0 -1")).join(" "));
-    for line in [format!("HGETALL h{{{client}}}"), format!("ZRANGE z{{{client}}} 0 -1 WITHSCORES")] {
+    for line in [format!("HGETALL h{{{client}}}"), format!("ZRANGE z{{{client}}} 0 -1 WITHSCORES")]
+    {
         let mut pairs: Vec<String> =
             asked.ask(&line).chunks(2).map(|pair| pair.join(" ")).collect();
         pairs.sort();
