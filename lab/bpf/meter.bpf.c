@@ -28,6 +28,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <laneway/net_device.h>
 #include <laneway/running.h>
 
 #include "meter.h"
@@ -45,23 +46,6 @@ struct task_struct {
 	int pid, tgid;
 	struct task_struct *group_leader;
 	char comm[16];
-} __attribute__((preserve_access_index));
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
 } __attribute__((preserve_access_index));
 
 struct napi_struct {

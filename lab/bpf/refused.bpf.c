@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include <laneway/net_device.h>
 
 #include "meter.h"
 
@@ -18,23 +19,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 enum skb_drop_reason {
 	SKB_DROP_REASON_TC_INGRESS = 1,
 };
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 struct sk_buff {
 	struct net_device *dev;

@@ -9,6 +9,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <laneway/net_device.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -21,23 +22,6 @@ const volatile __u32 lw_ifindexes[LW_BEHIND_PORTS_MAX];
 const volatile __u32 lw_namespace; /* inode of the interfaces' network namespace */
 
 /* Just enough of the kernel's types; the fields' places are found when the programs are loaded. */
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
-
 struct bpf_prog;
 
 struct lw_behind {
