@@ -30,6 +30,7 @@ use crate::round_trips::RoundTrips;
 use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;
 use crate::traffic::Sending;
+use laneway_bpf::PassGuard;
 use laneway_kinds::{AppFacts, Counted};
 use laneway_netns::{
     Mac, Namespace, NapiThread, Offloads, Topology, TopologyOptions, TopologyRecord, VethEnd,
@@ -238,6 +239,17 @@ impl Bench {
             Counted::Records | Counted::Handed => {}
         }
         Ok(bench)
+    }
+
+    /// An XDP program at the far end that lets everything pass: without one a veth end is not woken for what a kernel
+    /// half at the arm's end replies (`XDP_TX`).
+    ///
+    /// # Errors
+    /// When it cannot be attached.
+    pub(crate) fn pass_at_the_far_end(&self) -> Result<PassGuard, RaceError> {
+        let (_, far_end) = self.ways_back()[0];
+        let far = &self.topology.generator.namespace;
+        Ok(far.enter(|| PassGuard::attach(far_end))??)
     }
 
     /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with `None`

@@ -2,7 +2,6 @@
 
 fn main() {
     laneway_bpf_build::compile("bpf/behind.bpf.c");
-    laneway_bpf_build::compile("bpf/pass.bpf.c");
     laneway_bpf_build::compile("bpf/spread.bpf.c");
     laneway_bpf_build::compile("bpf/spread_drops.bpf.c");
     laneway_bpf_build::compile("../../crates/bpf/bpf/test_count.bpf.c");

@@ -5,10 +5,9 @@
 //! the switches of the workers and of many threads beside them, in rounds of small blocks.
 #![expect(clippy::print_stdout, reason = "a seed is printed, so that it can be drawn again")]
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
-use laneway_testkit::skip;
+use laneway_testkit::{Random, seed, skip};
 use laneway_trace::{Options, analyze};
 use laneway_trace_read::Trace;
 use laneway_tracer::{FileWriter, Header, PointId, Record, SyncPoint, ThreadInfo, points};
@@ -24,27 +23,6 @@ const EVENTS_OF_ROUND: u64 = WORKERS as u64 * (2 * CALLS + 5) + 2;
 const SLACK_BYTES: u64 = 6 << 20;
 /// What an analysis may take, however long the trace.
 const PEAK_BYTES_MAX: u64 = 64 << 20;
-
-/// Numbers that are drawn anew at each run; `LANEWAY_SEED=N` draws the same again.
-struct Random(u64);
-
-impl Random {
-    fn drawn() -> Random {
-        let given = std::env::var("LANEWAY_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed: u64 = given.unwrap_or_else(|| RandomState::new().hash_one("a length") >> 32);
-        println!("LANEWAY_SEED={seed}");
-        Random(seed)
-    }
-
-    /// Below `end`, by the generator splitmix64.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
-}
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -157,7 +135,7 @@ fn analysed(events: u64, random: &mut Random) -> Option<u64> {
 
 #[test]
 fn a_longer_trace_takes_no_more_memory() {
-    let mut random = Random::drawn();
+    let mut random = Random::seeded(seed());
     let events = 400_000 + random.below(400_000);
     let Some(short) = analysed(events, &mut random) else {
         skip("/proc/self/status does not tell the peak of resident memory");
@@ -175,7 +153,7 @@ fn a_longer_trace_takes_no_more_memory() {
 #[test]
 #[ignore = "minutes, and two gigabytes of disk"]
 fn a_hundred_million_events_take_at_most_64_mb() {
-    let mut random = Random::drawn();
+    let mut random = Random::seeded(seed());
     let Some(peak) = analysed(100_000_000, &mut random) else {
         skip("/proc/self/status does not tell the peak of resident memory");
         return;

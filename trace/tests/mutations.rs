@@ -5,12 +5,12 @@
 #![expect(clippy::print_stdout, reason = "a seed is printed, so that it can be drawn again")]
 
 use std::fs;
-use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use laneway_testkit::{Random, seed};
 use laneway_trace::{Options, Rules, analyze, text};
 use laneway_trace_read::Trace;
 
@@ -21,36 +21,23 @@ const HANGS: Duration = Duration::from_secs(300);
 /// Most resident memory, over all of them.
 const PEAK_BYTES_MAX: u64 = 4 << 30;
 
-/// Numbers by the generator splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % end.max(1) as u64) as usize
-    }
-
-    /// One of the ways in which files go wrong.
-    fn change(&mut self, bytes: &mut Vec<u8>) {
-        let at = self.below(bytes.len());
-        let rest = bytes.len() - at;
-        match self.below(6) {
-            0 if rest > 0 => bytes[at] ^= 1 << self.below(8),
-            1 if rest > 0 => bytes[at] = self.below(256) as u8,
-            2 => bytes.truncate(at),
-            3 => drop(bytes.drain(at..at + self.below(32).min(rest))),
-            4 => bytes.extend_from_within(at..at + self.below(64).min(rest)),
-            _ if rest >= 8 => {
-                let edges = [0, 1, 0x7f, 0xffff, 0x7fff_ffff, 1 << 31, 1 << 53, u64::MAX];
-                let edge = edges[self.below(edges.len())].to_le_bytes();
-                let width = [1, 2, 4, 8][self.below(4)];
-                bytes[at..at + width].copy_from_slice(&edge[..width]);
-            }
-            _ => bytes.push(self.below(256) as u8),
+/// One of the ways in which files go wrong.
+fn change(random: &mut Random, bytes: &mut Vec<u8>) {
+    let at = random.index(bytes.len());
+    let rest = bytes.len() - at;
+    match random.index(6) {
+        0 if rest > 0 => bytes[at] ^= 1 << random.below(8),
+        1 if rest > 0 => bytes[at] = random.below(256) as u8,
+        2 => bytes.truncate(at),
+        3 => drop(bytes.drain(at..at + random.index(32).min(rest))),
+        4 => bytes.extend_from_within(at..at + random.index(64).min(rest)),
+        _ if rest >= 8 => {
+            let edges = [0, 1, 0x7f, 0xffff, 0x7fff_ffff, 1 << 31, 1 << 53, u64::MAX];
+            let edge = edges[random.index(edges.len())].to_le_bytes();
+            let width = [1, 2, 4, 8][random.index(4)];
+            bytes[at..at + width].copy_from_slice(&edge[..width]);
         }
+        _ => bytes.push(random.below(256) as u8),
     }
 }
 
@@ -137,24 +124,23 @@ fn run(folder: &Path, files: &Files) -> bool {
 #[test]
 fn a_changed_trace_is_refused_or_analysed() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed =
-        number("LANEWAY_SEED").unwrap_or_else(|| RandomState::new().hash_one("changes") >> 32);
+    let seed = seed();
     let mutations = number("LANEWAY_MUTATIONS").unwrap_or(MUTATIONS);
-    println!("LANEWAY_SEED={seed} LANEWAY_MUTATIONS={mutations}");
+    println!("LANEWAY_MUTATIONS={mutations}");
     let folder = std::env::temp_dir().join(format!("laneway-mutations-{}", std::process::id()));
     let folder = Folder(folder);
     let (path, seeds) = (folder.0.clone(), seeds());
     let (done, is_done) = mpsc::channel();
     let work = thread::spawn(move || {
-        let mut random = Random(seed);
+        let mut random = Random::seeded(seed);
         for files in &seeds {
             assert!(run(&path, files), "a seed is whole");
         }
         for _ in 0..mutations {
-            let mut files = seeds[random.below(seeds.len())].clone();
+            let mut files = seeds[random.index(seeds.len())].clone();
             for _ in 0..=random.below(5) {
-                let at = random.below(files.len());
-                random.change(&mut files[at].1);
+                let at = random.index(files.len());
+                change(&mut random, &mut files[at].1);
             }
             let analysed = run(&path, &files);
             if done.send(analysed).is_err() {

@@ -23,6 +23,7 @@ mod load;
 mod mapping;
 mod maps;
 mod messages;
+mod pass;
 mod program;
 mod ring;
 mod rings;
@@ -35,6 +36,7 @@ mod xdp;
 pub use error::BpfError;
 pub use load::{ENTRIES_MAX, Loaded, possible_cpus};
 pub use maps::{Maps, sum_per_cpu};
+pub use pass::PassGuard;
 pub use program::XdpProgram;
 pub use rings::{Moderation, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
 pub use run::{

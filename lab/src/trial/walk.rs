@@ -27,6 +27,7 @@ use crate::tables::wiring;
 use crate::traffic::TrafficPlan;
 use crate::wire::{self, Wire};
 use crate::worker::Worker;
+use laneway_bpf::PassGuard;
 use laneway_core::Clock;
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_kinds::Counted;
@@ -41,6 +42,8 @@ pub(super) struct Walk<'a> {
     pub(super) plan: TrialPlan<'a>,
     /// Declared before the arm: the far end of taps detaches before they go.
     pub(super) wire: Wire<'a>,
+    /// Of a client that asks by datagrams, which a kernel half may answer.
+    _far_end: Option<PassGuard>,
     pub(super) arm: Worker,
     pub(super) generator: Worker,
     pub(super) way: WayIn,
@@ -86,6 +89,7 @@ impl<'a> Walk<'a> {
     /// Starts arm and generator.
     pub(super) fn begin(bench: &'a Bench, plan: TrialPlan<'a>) -> Result<Walk<'a>, RaceError> {
         let mut arm = start_arm(bench, &plan)?;
+        let far_end = plan.is_by_datagrams.then(|| bench.pass_at_the_far_end()).transpose()?;
         let wire = Wire::lay(bench, wiring(plan.tables, plan.peer, plan.lane), &plan.app)?;
         let way = wire.way_in(plan.way)?;
         let who = match plan.sending.traffic.client() {
@@ -117,6 +121,7 @@ impl<'a> Walk<'a> {
             bench,
             plan,
             wire,
+            _far_end: far_end,
             arm,
             generator,
             way,

@@ -1,22 +1,12 @@
-//! The far end's companion: an XDP program that lets everything pass.
+//! The far end's companion, where a lane may be.
 
 use crate::{CUTS_OFF, LANE};
-use laneway_bpf::{Loaded, XdpLink, XdpMode};
-use laneway_core::{KernelHalf, LaneError};
+use laneway_core::LaneError;
 use laneway_linux::refuse_default_route;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.bpf.o"));
-
-/// Keeps a pass-all XDP program attached to an interface, in native mode.
-///
-/// Needed at the far end of a veth pair whose near end transmits by XDP (`XDP_TX`, redirect): a
-/// veth end without a program takes none of them, and the kernel drops them. Costs the far end its
-/// conversion of socket buffers to XDP frames, so it belongs into the description of a topology.
-/// Dropping it detaches.
+/// [`laneway_bpf::PassGuard`] at an interface that is not the machine's own.
 #[derive(Debug)]
-pub struct PassGuard {
-    link: XdpLink,
-}
+pub struct PassGuard(laneway_bpf::PassGuard);
 
 impl PassGuard {
     /// Attaches to `interface` of the thread's network namespace.
@@ -25,27 +15,12 @@ impl PassGuard {
     /// As for [`XdpLane::open`](crate::XdpLane::open); the interface of the default route is
     /// refused always.
     pub fn attach(interface: &str) -> Result<Self, LaneError> {
-        let lane_error = |e: laneway_bpf::BpfError| e.in_lane(LANE);
         refuse_default_route(LANE, interface, CUTS_OFF, "choose another interface")?;
-        let loaded = Loaded::load(&KernelHalf {
-            name: "lw_pass",
-            object: OBJECT,
-            program: "pass",
-            config: Vec::new(),
-            entries: Vec::new(),
-            map_sizes: Vec::new(),
-            records: None,
-            drops_map: None,
-            seen_map: None,
-        })
-        .map_err(lane_error)?;
-        // The link keeps the program; the object may go.
-        let link = XdpLink::attach(loaded.program(), interface, XdpMode::Native);
-        Ok(PassGuard { link: link.map_err(lane_error)? })
+        laneway_bpf::PassGuard::attach(interface).map(PassGuard).map_err(|e| e.in_lane(LANE))
     }
 
     /// The kernel's number of the attached program.
     pub fn program_id(&self) -> u32 {
-        self.link.program_id()
+        self.0.program_id()
     }
 }

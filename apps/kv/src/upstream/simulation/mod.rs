@@ -22,6 +22,7 @@ use super::{Far, Report, Request};
 use crate::serve::{World, slot_of};
 use cluster::{Cluster, FIRST_PORT, NODES, NodeEnd, Wire};
 use laneway_core::ConnId;
+use laneway_random::Random;
 use laneway_resp::{ValueLimits, Values};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,27 +31,10 @@ use std::rc::Rc;
 const BOUND_US: u64 = 40_000;
 const STEP_US: u64 = 100;
 
-/// A generator of draws (SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n
-    }
-
-    /// Mostly short, sometimes long.
-    fn delay_us(&mut self) -> u64 {
-        let most = if self.below(10) == 0 { 8000 } else { 600 };
-        self.below(most)
-    }
+/// Mostly short, sometimes long.
+fn delay_us(chance: &mut Random) -> u64 {
+    let most = if chance.below(10) == 0 { 8000 } else { 600 };
+    chance.below(most)
 }
 
 /// Messages on one way: none overtakes another.
@@ -130,7 +114,7 @@ enum Doing {
 type Asked = (u64, Doing, usize);
 
 struct Sim {
-    chance: Chance,
+    chance: Random,
     now_us: u64,
     world: World,
     queues: Rc<RefCell<Queues>>,
@@ -162,7 +146,7 @@ impl Sim {
         world.kv.join_cluster(Box::new(SimFar(queues.clone())), BOUND_US);
         let clients = (0..5).map(|_| (world.open(), None)).collect();
         Sim {
-            chance: Chance(seed),
+            chance: Random::seeded(seed),
             now_us: 0,
             world,
             queues,
@@ -194,7 +178,7 @@ impl Sim {
         self.act();
         let asked = std::mem::take(&mut self.queues.borrow_mut().asked);
         for request in asked {
-            let at_us = self.now_us + self.chance.delay_us() / 4;
+            let at_us = self.now_us + delay_us(&mut self.chance) / 4;
             self.to_pilot.send(at_us, request);
         }
         while let Some(request) = self.to_pilot.arrive(self.now_us) {
@@ -203,7 +187,7 @@ impl Sim {
         self.act();
         // The worker is not called at once: it is busy, or its thread does not run.
         for report in std::mem::take(&mut self.pilot.reports) {
-            let at_us = self.now_us + self.chance.delay_us() / 4;
+            let at_us = self.now_us + delay_us(&mut self.chance) / 4;
             self.queues.borrow_mut().said.send(at_us, report);
         }
         self.world.now_us.set(crate::serve::START_US + self.now_us);
@@ -279,7 +263,7 @@ impl Sim {
             if cable.silent_us <= self.now_us {
                 while let Some(bytes) = cable.there.arrive(self.now_us) {
                     let reply = self.cluster.receive(cable.wire, &mut cable.end, &bytes);
-                    let at_us = self.now_us + self.chance.delay_us();
+                    let at_us = self.now_us + delay_us(&mut self.chance);
                     // What it has changed for this connection itself is said behind the reply.
                     cable.back.send(at_us, reply);
                     self.push(Some(&mut cable));
@@ -300,7 +284,7 @@ impl Sim {
     /// Invalidations go on their ways.
     fn push(&mut self, mut own: Option<&mut Cable>) {
         for (wire, bytes) in std::mem::take(&mut self.cluster.pushed) {
-            let at_us = self.now_us + self.chance.delay_us();
+            let at_us = self.now_us + delay_us(&mut self.chance);
             match &mut own {
                 Some(cable) if cable.wire == wire => cable.back.send(at_us, bytes),
                 _ => {
@@ -334,7 +318,7 @@ impl Sim {
                     Action::Connect(id, address) => {
                         self.next_wire += 1;
                         let wire = (address.port - FIRST_PORT, id.1, self.next_wire);
-                        let opens_us = self.now_us + self.chance.delay_us();
+                        let opens_us = self.now_us + delay_us(&mut self.chance);
                         let cable = Cable {
                             wire,
                             opens_us,
@@ -349,7 +333,7 @@ impl Sim {
                         self.cables.insert(id, cable);
                     }
                     Action::Send(id, bytes) => {
-                        let at_us = self.now_us + self.chance.delay_us();
+                        let at_us = self.now_us + delay_us(&mut self.chance);
                         if let Some(cable) = self.cables.get_mut(&id) {
                             cable.there.send(at_us, bytes);
                         }
