@@ -333,14 +333,8 @@ Examples:
         Ok(KvRun { service, config, password, udp, log, spills, exchange, tls, upstream })
     }
 
-    fn places(run: &KvRun, _on: On<'_>) -> Vec<String> {
-        let plain_ports = run.plain_ports();
-        let place = |(at, address): (usize, &SocketAddr)| {
-            format!("at {address}{}", if at < plain_ports { "" } else { " by TLS" })
-        };
-        let udp = run.udp.iter().flat_map(|udp| &udp.listen);
-        let udp = udp.map(|address| format!("GET over UDP at {address}"));
-        run.service.listen.iter().enumerate().map(place).chain(udp).collect()
+    fn places(run: &KvRun, on: On<'_>) -> Vec<String> {
+        places(run, on.interfaces)
     }
 
     fn begun(run: &KvRun, _on: On<'_>) -> Option<String> {
@@ -510,9 +504,39 @@ fn udp(arguments: &KvArguments, on: On<'_>, tcp: &[SocketAddr]) -> Result<Option
     Ok(Some(Udp { listen, allowed, cache: Some(setup) }))
 }
 
+/// Where it is spoken to, then the interfaces of its kernel half, which come last of what a run opens.
+fn places(run: &KvRun, interfaces: &[String]) -> Vec<String> {
+    let plain_ports = run.plain_ports();
+    let place = |(at, address): (usize, &SocketAddr)| {
+        format!("at {address}{}", if at < plain_ports { "" } else { " by TLS" })
+    };
+    let udp = run.udp.iter().flat_map(|udp| &udp.listen);
+    let udp = udp.map(|address| format!("GET over UDP at {address}"));
+    let half = interfaces.iter().map(|name| format!("on {name}"));
+    run.service.listen.iter().enumerate().map(place).chain(udp).chain(half).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interface_of_the_kernel_half_has_a_place_behind_those_that_are_spoken_to() {
+        let listen = vec!["127.0.0.1:6379".parse().unwrap()];
+        let run = KvRun {
+            service: Service { listen, ..Service::default() },
+            config: Config::default(),
+            password: None,
+            udp: None,
+            log: None,
+            spills: false,
+            exchange: None,
+            tls: None,
+            upstream: None,
+        };
+        assert_eq!(places(&run, &["eth1".to_owned()]), ["at 127.0.0.1:6379", "on eth1"]);
+        assert_eq!(places(&run, &[]), ["at 127.0.0.1:6379"]);
+    }
 
     #[test]
     fn there_are_no_more_clients_than_files() {
