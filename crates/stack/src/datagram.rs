@@ -28,6 +28,7 @@ use crate::{
     icmp::Refusal,
     ip::Packet,
     limit::RateLimit,
+    neighbour::Account,
     outbox::Books,
     ports::Ports,
     reset::Segment,
@@ -65,6 +66,8 @@ pub struct DatagramStack<L> {
     resets: RateLimit,
     /// Who makes the kernel a member of groups.
     holder: Option<Box<dyn GroupHolder>>,
+    /// What ports count as sent and the lane, when the first port's counters were read, still had, and may send yet.
+    unsent: Vec<Account>,
 }
 
 /// A datagram in a frame of the burst.
@@ -106,6 +109,7 @@ impl<L: FrameLane> DatagramStack<L> {
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
             holder: None,
+            unsent: Vec::new(),
             host,
             lane,
         })
@@ -326,13 +330,9 @@ impl<L: FrameLane> DatagramStack<L> {
             app.on_datagrams(&shown, Turn { now_ns }, &mut out);
         }
         *batch = emptied(shown);
-        turn.write(burst, interface, ports, &mut host.counters);
+        turn.write(burst, interface, ports, &mut host.counters, host.outbox.sent_mut());
         let settled = self.lane.settle(interface);
-        for egress in 0..self.lane.ports() {
-            let DatagramStack { lane, host, ports, turn, .. } = self;
-            let sent = turn.sent_last_first(egress as u8);
-            host.outbox.tell_refused(lane, PortId(egress as u32), ports, sent);
-        }
+        self.take_back_refused();
         settled?;
         // Before the next burst, so that what is kept is bounded by one.
         self.flush()?;
@@ -363,6 +363,11 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
 
     fn past(&self) -> Counters {
         let mut past = self.ports.past().clone();
+        let of_none = self.unsent.iter().filter(|account| self.ports.get(account.port).is_none());
+        for account in of_none {
+            account.take_back(&mut past);
+            past.drop_one(DropReason::TxRefused);
+        }
         if self.ports.ids().is_empty() {
             past.merge(&self.host.counters);
         }
@@ -402,11 +407,20 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     /// The first port carries besides its own what belongs to no port: frames that were for nobody,
     /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
+        self.take_back_refused();
         let Some(owner) = self.ports.get(port) else { return Counters::default() };
         let mut counters = owner.counters.clone();
         if self.ports.ids().first() == Some(&port) {
-            let told = self.host.outbox.told();
-            merge_below(&mut counters, &self.host.counters, &mut self.lane, told);
+            self.unsent.clear();
+            let DatagramStack { host, lane, unsent, .. } = self;
+            merge_below(&mut counters, &host.counters, lane, |interface, refused| {
+                let sent = &host.outbox.sent()[interface];
+                sent.taken_back() + sent.each_unsent(refused, |account| unsent.push(account))
+            });
+        }
+        for unsent in self.unsent.iter().filter(|account| account.port == port) {
+            unsent.take_back(&mut counters);
+            counters.drop_one(DropReason::TxRefused);
         }
         counters
     }
@@ -517,6 +531,12 @@ impl<L: FrameLane> DatagramStack<L> {
         }
     }
 
+    /// Takes back from the ports what the lane has refused since this was asked last.
+    fn take_back_refused(&mut self) {
+        let DatagramStack { lane, host, ports, .. } = self;
+        host.outbox.take_back_refused(lane, ports, &mut host.counters);
+    }
+
     /// Goes on without an interface that is gone, while there is another.
     fn lose(&mut self, error: LaneError) -> Result<(), LaneError> {
         let LaneError::Gone { name, .. } = &error else { return Err(error) };
@@ -538,20 +558,21 @@ impl<L: FrameLane> DatagramStack<L> {
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:
-/// the ports count datagrams, or bytes of streams; and of refusals, by interface, those that the ports were told of.
+/// the ports count datagrams, or bytes of streams; and of an interface's refusals, of which there are so many, those that
+/// `counted_elsewhere` says ports count.
 pub(crate) fn merge_below<L: FrameLane>(
     counters: &mut Counters,
     own: &Counters,
     lane: &mut L,
-    told: &[u64],
+    mut counted_elsewhere: impl FnMut(usize, u64) -> u64,
 ) {
     counters.merge(own);
     for interface in 0..lane.ports() {
         let mut below = lane.counters(PortId(interface as u32));
         (below.rx_frames, below.rx_bytes, below.tx_frames, below.tx_bytes) = (0, 0, 0, 0);
         let refused = below.drops(DropReason::TxRefused);
-        let told = told.get(interface).copied().unwrap_or(0);
-        below.set_drops(DropReason::TxRefused, refused.saturating_sub(told));
+        let elsewhere = counted_elsewhere(interface, refused);
+        below.set_drops(DropReason::TxRefused, refused.saturating_sub(elsewhere));
         counters.merge(&below);
     }
 }

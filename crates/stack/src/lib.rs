@@ -53,6 +53,7 @@ mod ports;
 mod report;
 mod reset;
 mod resolve;
+mod sent;
 mod sequence;
 mod siphash;
 mod stream;

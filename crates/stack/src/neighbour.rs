@@ -11,7 +11,7 @@
 //! vain is given back to be counted.
 
 use crate::{address::is_unicast_mac, config::HostLimits, limit::RateLimit, siphash::Keyed};
-use laneway_core::PortId;
+use laneway_core::{Counters, PortId};
 use laneway_wire::Mac;
 use std::{
     collections::{HashMap, VecDeque},
@@ -76,6 +76,14 @@ pub(crate) struct Waiting {
 pub(crate) struct Account {
     pub(crate) port: PortId,
     pub(crate) payload_bytes: u32,
+}
+
+impl Account {
+    /// What was counted there as sent was not.
+    pub(crate) fn take_back(self, counters: &mut Counters) {
+        counters.tx_frames = counters.tx_frames.saturating_sub(1);
+        counters.tx_bytes = counters.tx_bytes.saturating_sub(self.payload_bytes.into());
+    }
 }
 
 /// A question to send: to everybody, or to the neighbour whose answer ran out.

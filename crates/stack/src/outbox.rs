@@ -11,13 +11,13 @@
 //! that are written there. One stretch of memory; it is empty again after every flush. Each packet
 //! has its next hop already. Copies are counted.
 
-use crate::{ip, neighbour::Account, udp::Headers};
+use crate::{ip, neighbour::Account, sent::Sent, udp::Headers};
 use laneway_core::{Burst, Counters, DropReason, FrameLane, LaneError, PortId, Verdict};
 use laneway_wire::{ETHERNET_BYTES, Mac, checksum};
 
 /// The counters of the ports of a stack.
 pub(crate) trait Books {
-    /// Those of a port that is there.
+    /// Those of a port; of one that is there no more, what such ports have left.
     fn of(&mut self, port: PortId) -> Option<&mut Counters>;
 }
 
@@ -69,10 +69,8 @@ pub(crate) struct Outbox {
     items_max: usize,
     /// By interface: it is gone, and what is posted for it is lost.
     gone: Vec<bool>,
-    /// By interface: refusals of the lane that ports of the stack have been notified of.
-    told: Vec<u64>,
-    /// Of a burst, the items that are in it.
-    filled: Vec<usize>,
+    /// By interface: what the lane was given.
+    sent: Vec<Sent>,
     /// A packet that waits for its neighbour is put together here.
     scratch: Vec<u8>,
 }
@@ -96,8 +94,7 @@ impl Outbox {
             items: 0,
             items_max,
             gone: vec![false; interfaces],
-            told: vec![0; interfaces],
-            filled: Vec::new(),
+            sent: (0..interfaces).map(|_| Sent::default()).collect(),
             scratch: Vec::new(),
         }
     }
@@ -117,21 +114,26 @@ impl Outbox {
         !std::mem::replace(&mut self.gone[usize::from(interface)], true)
     }
 
-    /// Refusals of the lane that ports of the stack count, by interface.
-    pub(crate) fn told(&self) -> &[u64] {
-        &self.told
+    /// What the lane was given, by interface.
+    pub(crate) fn sent(&self) -> &[Sent] {
+        &self.sent
     }
 
-    /// Tells the ports of the stack what the lane has refused since this was asked last: `sent` are the accounts of
-    /// what it was given last by `interface`, the last one first, which is the one that a full queue had no room for.
-    pub(crate) fn tell_refused<L: FrameLane>(
+    /// The same, for what is given to the lane another way.
+    pub(crate) fn sent_mut(&mut self) -> &mut [Sent] {
+        &mut self.sent
+    }
+
+    /// Takes back from the ports of the stack what the lane has refused since this was asked last, on every interface.
+    pub(crate) fn take_back_refused<L: FrameLane>(
         &mut self,
         lane: &L,
-        interface: PortId,
         ports: &mut impl Books,
-        sent: impl IntoIterator<Item = Account>,
+        own: &mut Counters,
     ) {
-        tell_refused(lane, interface, &mut self.told[interface.index()], ports, sent);
+        for (interface, sent) in (0..).map(PortId).zip(&mut self.sent) {
+            take_back_refused(lane, interface, sent, ports, own);
+        }
     }
 
     /// True when no interface is left.
@@ -247,7 +249,7 @@ impl Outbox {
         ports: &mut impl Books,
         own: &mut Counters,
     ) -> Result<(), LaneError> {
-        let Outbox { memory, queues, gone, told, filled, .. } = self;
+        let Outbox { memory, queues, gone, sent, .. } = self;
         let mut outcome = Ok(());
         for ((interface, queue), gone) in (0..).map(PortId).zip(queues).zip(&*gone) {
             let mut left = &queue[..];
@@ -258,28 +260,26 @@ impl Outbox {
                     failed => {
                         outcome = outcome.and(failed.map_or(Ok(()), |lent| lent.map(drop)));
                         for item in std::mem::take(&mut left) {
-                            book(item, ports, own).drop_one(DropReason::NoRoute);
+                            book(item.account, ports, own).drop_one(DropReason::NoRoute);
                         }
                         break;
                     }
                 };
                 let lent = burst.len();
                 let mut used = 0;
-                filled.clear();
                 while used < lent
                     && let Some((item, rest)) = left.split_first()
                 {
                     left = rest;
-                    let at = queue.len() - left.len() - 1;
-                    let counters = book(item, ports, own);
+                    let counters = book(item.account, ports, own);
                     if fill(burst, used, item, memory) {
                         used += 1;
                         counters.copies += 1;
                         if let Some(account) = item.account {
                             counters.tx_frames += 1;
                             counters.tx_bytes += u64::from(account.payload_bytes);
-                            filled.push(at);
                         }
+                        sent[interface.index()].push(item.account);
                     } else {
                         counters.drop_one(DropReason::TxTooLong);
                     }
@@ -287,12 +287,11 @@ impl Outbox {
                 // The failure may be another interface's.
                 let settled = lane.settle(interface);
                 outcome = outcome.and(settled);
-                let sent = filled.iter().rev().filter_map(|at| queue[*at].account);
-                tell_refused(lane, interface, &mut told[interface.index()], ports, sent);
+                take_back_refused(lane, interface, &mut sent[interface.index()], ports, own);
                 if lent == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
                     for item in std::mem::take(&mut left) {
-                        book(item, ports, own).drop_one(DropReason::TxRefused);
+                        book(item.account, ports, own).drop_one(DropReason::TxRefused);
                     }
                 }
             }
@@ -304,31 +303,29 @@ impl Outbox {
     }
 }
 
-fn tell_refused<L: FrameLane>(
+fn take_back_refused<L: FrameLane>(
     lane: &L,
     interface: PortId,
-    told: &mut u64,
+    sent: &mut Sent,
     ports: &mut impl Books,
-    sent: impl IntoIterator<Item = Account>,
+    own: &mut Counters,
 ) {
-    let refused = lane.refused(interface);
-    // Not even begun, where nothing was refused.
-    let mut sent = sent.into_iter();
-    while *told < refused
-        && let Some(account) = sent.next()
-    {
-        if let Some(counters) = ports.of(account.port) {
-            counters.tx_frames -= 1;
-            counters.tx_bytes -= u64::from(account.payload_bytes);
-            counters.drop_one(DropReason::TxRefused);
-            *told += 1;
+    sent.take_back(lane.refused(interface), |account| {
+        let counters = book(account, ports, own);
+        counters.drop_one(DropReason::TxRefused);
+        if let Some(account) = account {
+            account.take_back(counters);
         }
-    }
+    });
 }
 
-/// Where an item is counted; what a port sent that is no more, with what no port sent.
-fn book<'a>(item: &Item, ports: &'a mut impl Books, own: &'a mut Counters) -> &'a mut Counters {
-    match item.account.and_then(|account| ports.of(account.port)) {
+/// Where a packet is counted that this port sent, or none.
+fn book<'a>(
+    account: Option<Account>,
+    ports: &'a mut impl Books,
+    own: &'a mut Counters,
+) -> &'a mut Counters {
+    match account.and_then(|account| ports.of(account.port)) {
         Some(counters) => counters,
         None => own,
     }

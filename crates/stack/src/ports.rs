@@ -116,7 +116,10 @@ pub(crate) struct Ports {
 
 impl Books for Ports {
     fn of(&mut self, port: PortId) -> Option<&mut Counters> {
-        Some(&mut self.places.get_mut(port)?.counters)
+        Some(match self.places.get_mut(port) {
+            Some(port) => &mut port.counters,
+            None => &mut self.past,
+        })
     }
 }
 

@@ -181,12 +181,10 @@ impl<L: FrameLane> Lane for StreamStack<L> {
     fn counters(&mut self, port: PortId) -> Counters {
         let mut counters = self.connections.counters[port.index()].clone();
         if port.index() == 0 {
-            merge_below(
-                &mut counters,
-                &self.host.counters,
-                &mut self.lane,
-                self.host.outbox.told(),
-            );
+            let StreamStack { host, lane, .. } = self;
+            merge_below(&mut counters, &host.counters, lane, |interface, _| {
+                host.outbox.sent()[interface].taken_back()
+            });
         }
         counters
     }

@@ -9,6 +9,7 @@ use crate::{
     ip,
     neighbour::Account,
     outbox::{Books, Hop, Kept},
+    sent::Sent,
     udp::{self, Headers},
 };
 use laneway_core::{Burst, Counters, DropReason, PortId, Verdict};
@@ -53,6 +54,16 @@ pub(crate) struct Leaving {
     /// Where its payload lies in the frame.
     pub(crate) payload: Range<usize>,
     pub(crate) egress: PortId,
+}
+
+impl Leaving {
+    /// The lane is given this.
+    fn note_in(&self, sent: &mut [Sent]) {
+        let account = Account { port: self.egress, payload_bytes: self.payload.len() as u32 };
+        if let Some(sent) = sent.get_mut(usize::from(self.hop.interface)) {
+            sent.push(Some(account));
+        }
+    }
 }
 
 /// Where an app found what it forwards.
@@ -143,13 +154,14 @@ impl TurnState {
         }
     }
 
-    /// Writes into the burst of `interface` what leaves from it, and counts it.
+    /// Writes into the burst of `interface` what leaves from it, and counts it; `sent` are the interfaces' it leaves by.
     pub(crate) fn write(
         &mut self,
         burst: &mut Burst,
         interface: PortId,
         ports: &mut impl Books,
         own: &mut Counters,
+        sent: &mut [Sent],
     ) {
         // First, as it reads frames as they were received.
         for (frame, leaving) in &self.gathered {
@@ -168,24 +180,15 @@ impl TurnState {
             let counters = ports.of(leaving.egress).unwrap_or(own);
             if send_in_place(burst, i, interface, leaving) {
                 count_sent(counters, leaving.payload.len());
+                leaving.note_in(sent);
             } else {
                 // The lane gave less headroom than the contract says, or a longer header is needed.
                 counters.drop_one(DropReason::TxRefused);
                 fate.in_place = None;
             }
         }
-    }
-
-    /// The accounts of what left from the burst by an interface, the last one first.
-    pub(crate) fn sent_last_first(&self, interface: u8) -> impl Iterator<Item = Account> {
-        let in_place = self.fates.iter().rev().filter_map(|fate| fate.in_place.as_ref());
-        let gathered = self.gathered.iter().rev().map(|(_, leaving)| leaving);
-        let sent = gathered.chain(in_place);
-        let sent = sent.filter(move |leaving| leaving.hop.interface == interface);
-        sent.map(|Leaving { payload, egress, .. }| Account {
-            port: *egress,
-            payload_bytes: payload.len() as u32,
-        })
+        // The lane sends these behind those.
+        self.gathered.iter().for_each(|(_, leaving)| leaving.note_in(sent));
     }
 
     /// What was kept is on its way.
