@@ -88,6 +88,8 @@ drop_reasons! {
     TxSocketFull = 25 "tx_socket_full",
     /// The queue of the interface was full, and the kernel reported it (ENOBUFS).
     TxInterfaceFull = 26 "tx_interface_full",
+    /// The kernel's stack did not take a frame that was passed to it.
+    PassRefused = 27 "pass_refused",
 }
 
 impl DropReason {

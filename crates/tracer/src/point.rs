@@ -163,6 +163,7 @@ pub mod points {
         "ttl_expired",
         "tx_socket_full",
         "tx_interface_full",
+        "pass_refused",
     ];
 
     /// The point of drops for the reason with this code.

@@ -167,7 +167,8 @@ pub(super) fn is_of_a_copy(reason: DropReason) -> bool {
         | Of::NotForUs
         | Of::NoListener
         | Of::Fragment
-        | Of::ConnTableFull => false,
+        | Of::ConnTableFull
+        | Of::PassRefused => false,
     }
 }
 

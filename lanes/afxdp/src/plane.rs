@@ -318,7 +318,7 @@ impl Plane {
                     counters.passed += 1;
                     counters.copies += 1;
                 } else {
-                    counters.drop_one(DropReason::TxRefused);
+                    counters.drop_one(DropReason::PassRefused);
                 }
                 self.release(frame);
             }

@@ -295,7 +295,7 @@ fn passing_counts_what_the_kernel_took_and_what_it_refused() {
     w.kernel_receives(0, 1, 60, 1);
     w.kernel_receives(0, 1, 59, 1);
     w.turn(0, Verdict::Pass);
-    assert_eq!((w.counters(0).passed, w.counters(0).drops(DropReason::TxRefused)), (1, 1));
+    assert_eq!((w.counters(0).passed, w.counters(0).drops(DropReason::PassRefused)), (1, 1));
 }
 
 #[test]
