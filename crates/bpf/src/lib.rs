@@ -18,6 +18,7 @@
 //! whole process, from the first load on.
 
 mod error;
+mod faults;
 mod inner;
 mod load;
 mod mapping;

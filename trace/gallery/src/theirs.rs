@@ -51,6 +51,8 @@ impl Plan {
 pub(crate) struct Recorded {
     /// The trace.
     pub(crate) trace: PathBuf,
+    /// The kernel's part of it has page faults.
+    pub(crate) has_faults: bool,
     own: Value,
 }
 
@@ -70,7 +72,7 @@ pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Record
     let (trace, truth) = (folder.join("trace"), folder.join("own.json"));
     let program = world.worker()?;
     let mut command = Command::new(world.laneway());
-    command.args(["trace", "record", "--lttng"]).arg("--out").arg(&trace);
+    command.args(["trace", "record", "--json", "--lttng"]).arg("--out").arg(&trace);
     if plan.kernel {
         command.arg("--kernel");
     }
@@ -78,12 +80,14 @@ pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Record
     let neighbour = plan.neighbour.map(|n| ours::neighbour(world, n, plan.ms)).transpose()?;
     let ended = Running::start("the recorder", &mut command)?.end();
     drop(neighbour);
-    ended.map_err(|why| match why {
+    let told = ended.map_err(|why| match why {
         // As `trace record` says of a package that is not there.
         NotMade::Failed(words) if words.contains("apt") => NotMade::Skipped(words),
         other => other,
     })?;
-    Ok(Recorded { trace, own: own(&truth)? })
+    let told = json("the recorder", &told.stdout)?;
+    let has_faults = plan.kernel && told["kernel"]["without_page_faults"].is_null();
+    Ok(Recorded { trace, has_faults, own: own(&truth)? })
 }
 
 /// Runs it without a recorder.
@@ -95,7 +99,7 @@ pub(crate) fn run_untraced(world: &World, plan: &Plan, folder: &Path) -> Result<
     let mut command = Command::new(world.worker()?);
     command.args(plan.words(&truth));
     Running::start("the program", &mut command)?.end()?;
-    Ok(Recorded { trace: PathBuf::new(), own: own(&truth)? })
+    Ok(Recorded { trace: PathBuf::new(), has_faults: false, own: own(&truth)? })
 }
 
 fn own(truth: &Path) -> Result<Value, NotMade> {

@@ -13,6 +13,9 @@
  * Who took the CPU and who woke the thread is told by name. The waker's record is in the ring of the CPU that it runs
  * on: the reader sorts by time.
  *
+ * A page fault is reported like an interrupt, from the tracepoint at its begin and the software event at its end; one that
+ * the kernel's own code meets is part of its system call.
+ *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
  * whatever they interrupted.
  */
@@ -24,6 +27,9 @@
 #include <laneway/running.h>
 
 #include "join.h"
+
+#define SIGBUS 7
+#define SIGSEGV 11
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -189,6 +195,22 @@ int BPF_PROG(on_interrupt_done, int irq)
 	return 0;
 }
 
+/* Optional: not every kernel has the tracepoint, or lets a program listen to the event. */
+SEC("?tp_btf/page_fault_user")
+int BPF_PROG(on_fault)
+{
+	tell_current(LW_JOIN_IRQ_IN, LW_JOIN_PAGE_FAULT);
+	return 0;
+}
+
+/* When what was missing is there: PERF_COUNT_SW_PAGE_FAULTS_MIN and _MAJ, in user space alone. */
+SEC("?perf_event")
+int on_fault_served(void *context)
+{
+	tell_current(LW_JOIN_IRQ_OUT, LW_JOIN_PAGE_FAULT);
+	return 0;
+}
+
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq, unsigned int vector)
 {
@@ -229,6 +251,9 @@ int BPF_PROG(on_syscall_done, void *regs, long returned)
 SEC("tp_btf/signal_deliver")
 int BPF_PROG(on_signal, int number)
 {
+	/* A fault that could not be served ends so, and is not reported otherwise. */
+	if (number == SIGSEGV || number == SIGBUS)
+		tell_current(LW_JOIN_IRQ_OUT, LW_JOIN_PAGE_FAULT);
 	tell_current(LW_JOIN_SIGNAL, (__u32)number);
 	return 0;
 }

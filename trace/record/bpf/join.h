@@ -25,6 +25,9 @@
 /* Softirq vectors are numbered from here, so that no device interrupt has their numbers. */
 #define LW_JOIN_SOFTIRQ_BASE 65536
 
+/* A page fault of a program in user space is an interrupt with this number. */
+#define LW_JOIN_PAGE_FAULT 131072
+
 /* The number of a system call whose entry was not seen. */
 #define LW_JOIN_UNKNOWN 0xffffffff
 

@@ -68,6 +68,8 @@ pub struct KernelSummary {
     pub lost: u64,
     /// Processes that were not followed, because too many were.
     pub not_followed: u64,
+    /// Why page faults are not in it, if so.
+    pub without_faults: Option<String>,
 }
 
 /// An attached join, writing.
@@ -256,7 +258,9 @@ impl Join {
         let lost = self.lost_in_rings + self.tracks.lost;
         let (path, threads) = (file.path().to_owned(), self.tracks.by_tid.len());
         file.finish(lost)?;
-        Ok(KernelSummary { path, threads, events: self.tracks.events, lost, not_followed })
+        let without_faults = self.tracing.left_out().map(str::to_owned);
+        let events = self.tracks.events;
+        Ok(KernelSummary { path, threads, events, lost, not_followed, without_faults })
     }
 
     fn drain(&mut self) -> Result<(), RecordError> {

@@ -21,6 +21,8 @@ use std::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The number of an interrupt that is a page fault.
+const PAGE_FAULT: u32 = 1 << 17;
 
 /// A folder of its own that goes with the test.
 struct Folder(PathBuf);
@@ -131,6 +133,54 @@ fn the_kernels_part_of_a_command_and_its_children_is_told() {
             }
         }
     }
+}
+
+/// Memory that nobody has touched: the first touch of each page is a fault, as the process's own account says.
+#[test]
+fn page_faults_have_a_begin_and_an_end() {
+    const PAGES: u64 = 3_000;
+    let _alone = alone();
+    let folder = Folder::new();
+    let account = folder.0.join("account");
+    let script = format!(
+        "import mmap, resource\n\
+         memory = mmap.mmap(-1, {PAGES} * mmap.PAGESIZE)\n\
+         for page in range({PAGES}): memory[page * mmap.PAGESIZE] = 1\n\
+         used = resource.getrusage(resource.RUSAGE_SELF)\n\
+         cpu_ns = int((used.ru_utime + used.ru_stime) * 1e9)\n\
+         print(used.ru_minflt + used.ru_majflt, cpu_ns, file=open('{}', 'w'))",
+        account.display()
+    );
+    let plan = plan(&["python3", "-c", &script], &folder, With::Nothing, true);
+    let Some(recorded) = recorded(&plan, &Urgency::new()) else { return };
+    assert_eq!(recorded.ended.code, Some(0));
+    let summary = recorded.kernel.unwrap();
+    if let Some(why) = summary.without_faults {
+        return skipped(why);
+    }
+    let account = fs::read_to_string(account).unwrap();
+    let mut account = account.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+    let (faults, cpu_ns) = (account.next().unwrap(), account.next().unwrap());
+
+    let bytes = fs::read(&summary.path).unwrap();
+    let file = TraceFile::open(&bytes).unwrap();
+    let (mut began_ns, mut times, mut in_faults_ns) = (None, 0, 0);
+    for happening in file.happenings() {
+        match happening.what {
+            What::InterruptIn(PAGE_FAULT) => {
+                assert_eq!(began_ns.replace(happening.time_ns), None, "a fault in a fault");
+            }
+            What::InterruptOut(PAGE_FAULT) => {
+                let began_ns = began_ns.take().expect("a fault that ends has begun");
+                in_faults_ns += happening.time_ns - began_ns;
+                times += 1;
+            }
+            _ => {}
+        }
+    }
+    // Those of the kernel's own code are in the account and not in the trace; those of the interpreter's end the reverse.
+    assert!((PAGES..faults + 1_000).contains(&times), "{times} of {faults} faults");
+    assert!(in_faults_ns > 0 && in_faults_ns < cpu_ns + 100_000_000, "{in_faults_ns} {cpu_ns}");
 }
 
 #[test]

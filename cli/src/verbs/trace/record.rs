@@ -110,6 +110,7 @@ fn as_json(arguments: &RecordArguments, recorded: &Recorded) -> Value {
             "events": kernel.events,
             "lost": kernel.lost,
             "processes_not_followed": kernel.not_followed,
+            "without_page_faults": kernel.without_faults,
         })
     });
     let lttng = recorded.lttng.as_ref().map(
@@ -140,6 +141,9 @@ fn told(arguments: &RecordArguments, recorded: &Recorded) -> String {
         if kernel.not_followed > 0 {
             let processes = grouped(kernel.not_followed);
             text.push_str(&format!("kernel: {processes} processes were not followed\n"));
+        }
+        if let Some(why) = &kernel.without_faults {
+            text.push_str(&format!("kernel: without page faults: {why}\n"));
         }
     }
     if let Some(lttng) = &recorded.lttng {
