@@ -30,7 +30,6 @@ mod machine;
 mod model;
 mod only;
 mod period;
-pub mod planted;
 mod points;
 mod recurrence;
 pub mod result;

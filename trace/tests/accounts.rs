@@ -1,8 +1,8 @@
 //! Accounts and causes against traces whose truth is written down beside them.
 
-use laneway_trace::planted::{Benign, Fault, Planted};
 use laneway_trace::result::{Analysis, CauseKind, Confidence, Part};
 use laneway_trace::{Analyzer, Name, Options, Source, text};
+use laneway_trace_planted::{Benign, Fault, Planted};
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Thread, ThreadId};
 
 const NAMES: [&str; 13] = [

@@ -7,9 +7,9 @@
 #![expect(clippy::print_stdout, reason = "the seed of a failure")]
 
 use laneway_testkit::{Random, seed};
-use laneway_trace::planted::{Fault, Planted};
 use laneway_trace::result::{ChangeVerdict, Difference, DifferenceRow, RecordingOrder};
 use laneway_trace::{Analyzer, Options, Report, Source, diff};
+use laneway_trace_planted::{Fault, Planted};
 use laneway_trace_read::{Consumer, Event, Loss, Producer, Thread, ThreadId};
 
 /// Between -1 and 1, more often near 0.

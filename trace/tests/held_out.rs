@@ -6,7 +6,7 @@
 #[macro_use]
 mod scoring;
 
-use laneway_trace::planted::Planted;
+use laneway_trace_planted::Planted;
 use scoring::{Made, Situation};
 
 /// First seed.

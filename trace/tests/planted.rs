@@ -4,8 +4,8 @@
 mod scoring;
 
 use laneway_trace::Options;
-use laneway_trace::planted::{Fault, Planted};
 use laneway_trace::result::{Analysis, State};
+use laneway_trace_planted::{Fault, Planted};
 use scoring::{Made, Situation, analyse};
 
 const SEEDS: u64 = 20;

@@ -1,7 +1,7 @@
 //! The text of an analysis and of a difference, against reviewed files.
 
-use laneway_trace::planted::{Fault, Planted};
 use laneway_trace::{Analyzer, Options, Report, Source, diff, text};
+use laneway_trace_planted::{Fault, Planted};
 use laneway_trace_read::Producer;
 
 fn report(fault: Fault, seed: u64, input: &str) -> Report {

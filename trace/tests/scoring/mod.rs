@@ -1,9 +1,9 @@
 //! Detectors scored over many planted traces: hits, and alarms where nothing is. One table of situations for all tests.
 
-use laneway_trace::planted::Planted;
-pub(crate) use laneway_trace::planted::{Benign, Fault};
 use laneway_trace::result::{Analysis, State};
 use laneway_trace::{Analyzer, Options, Source};
+use laneway_trace_planted::Planted;
+pub(crate) use laneway_trace_planted::{Benign, Fault};
 
 /// What a trace is made with.
 #[derive(Debug, Clone, Copy)]

@@ -85,6 +85,11 @@ const ROLES: &[Role] = &[
         may_use: &["trace-read", "shared", "bpf", "spec", "core", "wire"],
     },
     Role {
+        name: "trace-planted",
+        folders: &["trace/planted"],
+        may_use: &["trace", "trace-read", "random"],
+    },
+    Role {
         name: "trace-gallery",
         folders: &["trace/gallery"],
         may_use: &["netns", "random", "shared", "spec", "core", "wire"],
@@ -169,6 +174,10 @@ const RUN_IN_WORLDS: &[&str] = &["engine", "stack", "tls", "app"];
 const ROWS: &[&str] = &["lane", "app"];
 const TRIED_WITH_ROWS: &[&str] = &["lab", "front"];
 
+/// What the tests of the analysis may use besides: traces whose truth is known.
+const TRUTHS: &[&str] = &["trace-planted"];
+const TRIED_WITH_TRUTHS: &[&str] = &["trace"];
+
 /// What the tests of the program may use besides: the judge of what it says of a trace, which runs it as a process.
 const JUDGES: &[&str] = &["trace-gallery"];
 const JUDGED: &[&str] = &["front"];
@@ -216,8 +225,9 @@ fn complaint(member: &Member, role: &Role, dependency: &Dependency) -> Option<St
         Use::Test => {
             let worlds = if RUN_IN_WORLDS.contains(&role.name) { WORLDS } else { &[] };
             let rows = if TRIED_WITH_ROWS.contains(&role.name) { ROWS } else { &[] };
+            let truths = if TRIED_WITH_TRUTHS.contains(&role.name) { TRUTHS } else { &[] };
             let judges = if JUDGED.contains(&role.name) { JUDGES } else { &[] };
-            ([role.may_use, IN_TESTS, worlds, rows, judges].concat(), " in its tests")
+            ([role.may_use, IN_TESTS, worlds, rows, truths, judges].concat(), " in its tests")
         }
         Use::Build => (IN_BUILD_SCRIPTS.to_vec(), " in its build script"),
     };
@@ -320,6 +330,8 @@ mod tests {
         assert_eq!(complaints("cli", "trace/gallery", Use::Test), 0);
         assert_eq!(complaints("cli", "trace/gallery", Use::Normal), 1);
         assert_eq!(complaints("trace", "trace/gallery", Use::Test), 1);
+        assert_eq!(complaints("trace", "trace/planted", Use::Test), 0);
+        assert_eq!(complaints("trace", "trace/planted", Use::Normal), 1);
     }
 
     #[test]

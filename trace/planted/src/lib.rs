@@ -4,14 +4,14 @@
 //! is. The loop polls, allocates per packet, sends and frees, as testpmd does on net_tap; every
 //! duration is noisy, arrivals are random, and the tracer costs what it is told to. [`Planted::new`] makes one situation
 //! per fault, [`Planted::drawn`] as many as there are seeds.
+#![forbid(unsafe_code)]
 
 mod run;
 mod setting;
 
-use laneway_trace_read::{Consumer, Event, FunctionKey, Loss, Thread, ThreadId};
-
-use crate::model::Name;
 use laneway_random::Random;
+use laneway_trace::Name;
+use laneway_trace_read::{Consumer, Event, FunctionKey, Loss, Thread, ThreadId};
 use run::Run;
 use setting::Setting;
 
