@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
 use super::lexer::{Misread, Parsed, Place};
 use super::syscalls;
-use super::types::{Duty, Metadata};
+use super::types::{Duty, EventClass, Metadata, StreamClass};
 use crate::event::{FunctionKey, PoolAction};
 use crate::pairs::call_of;
 use crate::symbols::Symbols;
@@ -336,116 +336,9 @@ impl Plan {
         let kernel = metadata.env.iter().any(|(name, value)| name == "domain" && value == "kernel");
         let mut streams = Vec::with_capacity(metadata.streams.len());
         for class in &metadata.streams {
-            let named = |what: &str, why: String| {
-                at(class.place, format!("{what} of stream class {}: {why}", class.id))
-            };
-            let mut packet_context = None;
-            if let Some(of) = &class.packet_context {
-                let roots = &mut [("trace.packet.header", &mut packet_header)];
-                let mut node =
-                    compiler.compile(of, roots).map_err(|why| named("packet context", why))?;
-                end_sets_no_clock(&mut node);
-                packet_context = Some(node);
-            }
-            let mut header = None;
-            if let Some(of) = &class.event_header {
-                let roots = &mut [
-                    ("trace.packet.header", &mut packet_header),
-                    ("stream.packet.context", &mut packet_context),
-                ];
-                header =
-                    Some(compiler.compile(of, roots).map_err(|why| named("event header", why))?);
-            }
-            let mut context = None;
-            if let Some(of) = &class.event_context {
-                let roots = &mut [
-                    ("trace.packet.header", &mut packet_header),
-                    ("stream.packet.context", &mut packet_context),
-                    ("stream.event.header", &mut header),
-                ];
-                context =
-                    Some(compiler.compile(of, roots).map_err(|why| named("event context", why))?);
-            }
-            let mut kinds = Vec::new();
-            let mut sparse = HashMap::new();
-            for event in metadata.events.iter().filter(|event| event.stream_id == Some(class.id)) {
-                let named = |why: String| at(event.place, format!("event `{}`: {why}", event.name));
-                let mut own = None;
-                if let Some(of) = &event.context {
-                    let roots = &mut [
-                        ("stream.packet.context", &mut packet_context),
-                        ("stream.event.header", &mut header),
-                        ("stream.event.context", &mut context),
-                    ];
-                    own = Some(compiler.compile(of, roots).map_err(named)?);
-                }
-                let mut fields = None;
-                if let Some(of) = &event.fields {
-                    let roots = &mut [
-                        ("stream.packet.context", &mut packet_context),
-                        ("stream.event.header", &mut header),
-                        ("stream.event.context", &mut context),
-                        ("event.context", &mut own),
-                    ];
-                    fields = Some(compiler.compile(of, roots).map_err(named)?);
-                }
-                let has = |name: &str| match &fields {
-                    Some(Node::Struct { members, .. }) => members.iter().any(|member| {
-                        member.name() == name && matches!(member.node, Node::Whole(_))
-                    }),
-                    _ => false,
-                };
-                let role = if kernel && event.name.starts_with("lttng_statedump_") {
-                    Role::Tells(Tells::Nothing)
-                } else if kernel {
-                    Role::Kernel(Kernel::of(&event.name, || symbols.number_point(&event.name)))
-                } else if let Some((call, begins)) = call_of(&event.name, &names, &symbols.calls) {
-                    let key = symbols.number_function(&call, "");
-                    if begins { Role::Begin(key) } else { Role::End(key) }
-                } else {
-                    Role::of(&event.name, has, || symbols.number_point(&event.name))
-                };
-                let index =
-                    u32::try_from(kinds.len()).map_err(|_| named("too many events".into()))?;
-                if sparse.insert(event.id, index).is_some() {
-                    return Err(named(format!("second event with id {}", event.id)));
-                }
-                kinds.push(EventPlan {
-                    name: event.name.clone(),
-                    context: own,
-                    fields,
-                    role,
-                    fixed: None,
-                });
-            }
-            let mut dense = vec![u32::MAX; DENSE_IDS];
-            for (&id, &index) in &sparse {
-                if let Some(place) = usize::try_from(id).ok().and_then(|id| dense.get_mut(id)) {
-                    *place = index;
-                }
-            }
-            let clock = header
-                .as_ref()
-                .and_then(clock_of)
-                .or_else(|| packet_context.as_ref().and_then(clock_of));
-            let scale = match clock.and_then(|clock| metadata.clocks.get(clock)) {
-                Some(clock) => Scale::new(clock.frequency_hz, clock.offset_s, clock.offset_ticks),
-                None => Scale::new(1_000_000_000, 0, 0),
-            };
-            streams.push(StreamPlan {
-                id: class.id,
-                form: header.as_ref().map_or(Form::Other, |header| form(header, big_endian)),
-                who: Who::default(),
-                packet_context,
-                header,
-                context,
-                kernel,
-                scale,
-                kinds,
-                calls: Vec::new(),
-                dense,
-                sparse,
-            });
+            let mut building =
+                Building { metadata, compiler: &mut compiler, symbols, names: &names, kernel };
+            streams.push(building.stream(class, &mut packet_header)?);
         }
         // Only now: compiling an event may have given a slot to a member of a context before it.
         for stream in &mut streams {
@@ -461,6 +354,164 @@ impl Plan {
             slots: compiler.slots,
             pid: pid.and_then(|(_, pid)| pid.parse().ok()).unwrap_or(0),
         })
+    }
+}
+
+/// The layouts of a stream class while they are compiled: each may refer to values of those before it.
+struct Layouts {
+    packet_context: Option<Node>,
+    header: Option<Node>,
+    context: Option<Node>,
+}
+
+/// What compiling the stream classes of one trace shares.
+struct Building<'a, 'c> {
+    metadata: &'a Metadata,
+    compiler: &'a mut Compiler<'c>,
+    symbols: &'a mut Symbols,
+    /// Of all events: a pair of them may be a call.
+    names: &'a HashSet<&'a str>,
+    kernel: bool,
+}
+
+impl Building<'_, '_> {
+    fn stream(
+        &mut self,
+        class: &StreamClass,
+        packet_header: &mut Option<Node>,
+    ) -> Parsed<StreamPlan> {
+        let mut layouts = self.layouts(class, packet_header)?;
+        let mut kinds = Vec::new();
+        let mut sparse = HashMap::new();
+        let metadata = self.metadata;
+        for event in metadata.events.iter().filter(|event| event.stream_id == Some(class.id)) {
+            let named = |why: &str| Misread {
+                place: event.place,
+                what: format!("event `{}`: {why}", event.name),
+            };
+            let index = u32::try_from(kinds.len()).map_err(|_| named("too many events"))?;
+            kinds.push(self.event(event, &mut layouts)?);
+            if sparse.insert(event.id, index).is_some() {
+                return Err(named(&format!("second event with id {}", event.id)));
+            }
+        }
+        let mut dense = vec![u32::MAX; DENSE_IDS];
+        for (&id, &index) in &sparse {
+            if let Some(place) = usize::try_from(id).ok().and_then(|id| dense.get_mut(id)) {
+                *place = index;
+            }
+        }
+        let Layouts { packet_context, header, context } = layouts;
+        let clock = header
+            .as_ref()
+            .and_then(clock_of)
+            .or_else(|| packet_context.as_ref().and_then(clock_of));
+        let scale = match clock.and_then(|clock| metadata.clocks.get(clock)) {
+            Some(clock) => Scale::new(clock.frequency_hz, clock.offset_s, clock.offset_ticks),
+            None => Scale::new(1_000_000_000, 0, 0),
+        };
+        let big_endian = metadata.big_endian.unwrap_or(false);
+        Ok(StreamPlan {
+            id: class.id,
+            form: header.as_ref().map_or(Form::Other, |header| form(header, big_endian)),
+            who: Who::default(),
+            packet_context,
+            header,
+            context,
+            kernel: self.kernel,
+            scale,
+            kinds,
+            calls: Vec::new(),
+            dense,
+            sparse,
+        })
+    }
+
+    /// What stands in front of the events of a class.
+    fn layouts(
+        &mut self,
+        class: &StreamClass,
+        packet_header: &mut Option<Node>,
+    ) -> Parsed<Layouts> {
+        let named = |what: &str, why: String| Misread {
+            place: class.place,
+            what: format!("{what} of stream class {}: {why}", class.id),
+        };
+        let compiler = &mut *self.compiler;
+        let (mut packet_context, mut header, mut context) = (None, None, None);
+        if let Some(of) = &class.packet_context {
+            let roots = &mut [("trace.packet.header", &mut *packet_header)];
+            let mut node =
+                compiler.compile(of, roots).map_err(|why| named("packet context", why))?;
+            end_sets_no_clock(&mut node);
+            packet_context = Some(node);
+        }
+        if let Some(of) = &class.event_header {
+            let roots = &mut [
+                ("trace.packet.header", &mut *packet_header),
+                ("stream.packet.context", &mut packet_context),
+            ];
+            header = Some(compiler.compile(of, roots).map_err(|why| named("event header", why))?);
+        }
+        if let Some(of) = &class.event_context {
+            let roots = &mut [
+                ("trace.packet.header", &mut *packet_header),
+                ("stream.packet.context", &mut packet_context),
+                ("stream.event.header", &mut header),
+            ];
+            context = Some(compiler.compile(of, roots).map_err(|why| named("event context", why))?);
+        }
+        Ok(Layouts { packet_context, header, context })
+    }
+
+    fn event(&mut self, event: &EventClass, layouts: &mut Layouts) -> Parsed<EventPlan> {
+        let named = |why: String| Misread {
+            place: event.place,
+            what: format!("event `{}`: {why}", event.name),
+        };
+        let Layouts { packet_context, header, context } = layouts;
+        let mut own = None;
+        if let Some(of) = &event.context {
+            let roots = &mut [
+                ("stream.packet.context", &mut *packet_context),
+                ("stream.event.header", &mut *header),
+                ("stream.event.context", &mut *context),
+            ];
+            own = Some(self.compiler.compile(of, roots).map_err(named)?);
+        }
+        let mut fields = None;
+        if let Some(of) = &event.fields {
+            let roots = &mut [
+                ("stream.packet.context", &mut *packet_context),
+                ("stream.event.header", &mut *header),
+                ("stream.event.context", &mut *context),
+                ("event.context", &mut own),
+            ];
+            fields = Some(self.compiler.compile(of, roots).map_err(named)?);
+        }
+        let role = self.role(event, fields.as_ref());
+        Ok(EventPlan { name: event.name.clone(), context: own, fields, role, fixed: None })
+    }
+
+    /// What events of this kind mean.
+    fn role(&mut self, event: &EventClass, fields: Option<&Node>) -> Role {
+        let has = |name: &str| match fields {
+            Some(Node::Struct { members, .. }) => members
+                .iter()
+                .any(|member| member.name() == name && matches!(member.node, Node::Whole(_))),
+            _ => false,
+        };
+        let symbols = &mut *self.symbols;
+        if self.kernel && event.name.starts_with("lttng_statedump_") {
+            Role::Tells(Tells::Nothing)
+        } else if self.kernel {
+            Role::Kernel(Kernel::of(&event.name, || symbols.number_point(&event.name)))
+        } else if let Some((call, begins)) = call_of(&event.name, self.names, &symbols.calls) {
+            let key = symbols.number_function(&call, "");
+            if begins { Role::Begin(key) } else { Role::End(key) }
+        } else {
+            Role::of(&event.name, has, || symbols.number_point(&event.name))
+        }
     }
 }
 

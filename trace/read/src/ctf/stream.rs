@@ -360,68 +360,18 @@ impl Stream {
         }
         let plan = Arc::clone(&self.plan);
         self.state.clock = self.epoch_ticks;
-        let mut need = 4096;
-        let (told, stream, at, clock) = loop {
-            let bytes = self.window_from(start, need)?;
-            let length = bytes.len();
-            let mut state = std::mem::take(&mut self.state);
-            let skip = (start - self.window_at) as usize;
-            let mut bits = Bits {
-                bytes: self.window.get(skip..self.filled).unwrap_or_default(),
-                at: 0,
-                origin: 0,
-            };
-            let mut told = Header::default();
-            let found = header(&plan, &mut bits, &mut state, &mut told);
-            let (at, clock) = (bits.at, state.clock);
-            self.state = state;
-            match found {
-                Ok(stream) => break (told, stream, at, clock),
-                Err(Stop::Short) if length >= need && need < EVENT_BYTES_MAX => need *= 4,
-                Err(stop) => {
-                    let what = match stop {
-                        Stop::Short => format!(
-                            "the file ends within the header of a packet, {length} bytes behind its start"
-                        ),
-                        Stop::Wrong(what) => format!("{what}; the rest of the file is left out"),
-                    };
-                    block.damage(&self.place, start, what);
-                    return Ok(false);
-                }
-            }
+        let Some(Opened { told, stream, at, clock }) = self.read_header(&plan, start, block)?
+        else {
+            return Ok(false);
         };
         if told.of_another && !std::mem::replace(&mut self.of_another, true) {
             let what = "a packet whose uuid is not that of the metadata; it is read as if it were";
             block.damage(&self.place, start, what.into());
         }
         let scale = plan.streams[stream].scale; // `header` returns an index of this list
-        let left = self.length - start;
-        let packet_bytes = match told.packet_bits {
-            None => left,
-            Some(bits) if bits == 0 || bits % 8 != 0 || bits < at => {
-                let what = format!(
-                    "a packet of {bits} bits, of which its header takes {at}; the rest of the file is left out"
-                );
-                block.damage(&self.place, start, what);
-                return Ok(false);
-            }
-            Some(bits) => bits / 8,
+        let Some((packet_bytes, content_bits)) = self.extent(&told, at, start, block) else {
+            return Ok(false);
         };
-        let mut content_bits = told.content_bits.unwrap_or_else(|| packet_bytes.saturating_mul(8));
-        if content_bits > packet_bytes.saturating_mul(8) || content_bits < at {
-            let what = format!(
-                "a packet of {packet_bytes} bytes claims {content_bits} bits of content; it is read to its end"
-            );
-            block.damage(&self.place, start, what);
-            content_bits = packet_bytes.saturating_mul(8);
-        }
-        if packet_bytes > left {
-            let what = format!(
-                "the file ends {left} bytes behind the start of a packet of {packet_bytes}; what is there is read"
-            );
-            block.damage(&self.place, start, what);
-            content_bits = content_bits.min(left * 8);
-        }
         let begin_ns = scale.ns(clock);
         if let (Some(told), Some(last)) = (told.sequence, self.sequence)
             && told > last + 1
@@ -433,29 +383,7 @@ impl Stream {
                 place: self.place.clone(),
             });
         }
-        // What a first packet counts was lost in this file only if it is the first of the session.
-        let first = told.sequence == Some(0);
-        let lost = match (told.discarded, self.discarded) {
-            (Some((count, _)), None) => {
-                if first {
-                    count
-                } else {
-                    0
-                }
-            }
-            (Some((count, bits)), Some(before)) => {
-                let lost = count.wrapping_sub(before) & mask(bits);
-                if lost > mask(bits) / 2 {
-                    let what =
-                        format!("the count of discarded events goes back from {before} to {count}");
-                    block.damage(&self.place, start, what);
-                    0
-                } else {
-                    lost
-                }
-            }
-            (None, _) => 0,
-        };
+        let lost = self.lost_before(&told, start, block);
         self.discarded = told.discarded.map(|(count, _)| count).or(self.discarded);
         self.sequence = told.sequence.or(self.sequence);
         self.state.clock = clock;
@@ -485,6 +413,105 @@ impl Stream {
             }
         }
         Ok(true)
+    }
+
+    /// The header of the packet at `start`; `None` if there is none that can be read.
+    fn read_header(
+        &mut self,
+        plan: &Plan,
+        start: u64,
+        block: &mut Block,
+    ) -> Result<Option<Opened>, ReadError> {
+        let mut need = 4096;
+        loop {
+            let bytes = self.window_from(start, need)?;
+            let length = bytes.len();
+            let mut state = std::mem::take(&mut self.state);
+            let skip = (start - self.window_at) as usize;
+            let mut bits = Bits {
+                bytes: self.window.get(skip..self.filled).unwrap_or_default(),
+                at: 0,
+                origin: 0,
+            };
+            let mut told = Header::default();
+            let found = header(plan, &mut bits, &mut state, &mut told);
+            let (at, clock) = (bits.at, state.clock);
+            self.state = state;
+            match found {
+                Ok(stream) => return Ok(Some(Opened { told, stream, at, clock })),
+                Err(Stop::Short) if length >= need && need < EVENT_BYTES_MAX => need *= 4,
+                Err(stop) => {
+                    let what = match stop {
+                        Stop::Short => format!(
+                            "the file ends within the header of a packet, {length} bytes behind its start"
+                        ),
+                        Stop::Wrong(what) => format!("{what}; the rest of the file is left out"),
+                    };
+                    block.damage(&self.place, start, what);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// The bytes of a packet whose header ends at bit `at`, and the bits of it that are content. `None` where its
+    /// length makes no sense, so that nobody knows where the next one begins.
+    fn extent(&self, told: &Header, at: u64, start: u64, block: &mut Block) -> Option<(u64, u64)> {
+        let left = self.length - start;
+        let packet_bytes = match told.packet_bits {
+            None => left,
+            Some(bits) if bits == 0 || bits % 8 != 0 || bits < at => {
+                let what = format!(
+                    "a packet of {bits} bits, of which its header takes {at}; the rest of the file is left out"
+                );
+                block.damage(&self.place, start, what);
+                return None;
+            }
+            Some(bits) => bits / 8,
+        };
+        let mut content_bits = told.content_bits.unwrap_or_else(|| packet_bytes.saturating_mul(8));
+        if content_bits > packet_bytes.saturating_mul(8) || content_bits < at {
+            let what = format!(
+                "a packet of {packet_bytes} bytes claims {content_bits} bits of content; it is read to its end"
+            );
+            block.damage(&self.place, start, what);
+            content_bits = packet_bytes.saturating_mul(8);
+        }
+        if packet_bytes > left {
+            let what = format!(
+                "the file ends {left} bytes behind the start of a packet of {packet_bytes}; what is there is read"
+            );
+            block.damage(&self.place, start, what);
+            content_bits = content_bits.min(left * 8);
+        }
+        Some((packet_bytes, content_bits))
+    }
+
+    /// Events that were discarded before this packet's end and after the one before it, by the counts of both.
+    fn lost_before(&self, told: &Header, start: u64, block: &mut Block) -> u64 {
+        // What a first packet counts was lost in this file only if it is the first of the session.
+        let first = told.sequence == Some(0);
+        match (told.discarded, self.discarded) {
+            (Some((count, _)), None) => {
+                if first {
+                    count
+                } else {
+                    0
+                }
+            }
+            (Some((count, bits)), Some(before)) => {
+                let lost = count.wrapping_sub(before) & mask(bits);
+                if lost > mask(bits) / 2 {
+                    let what =
+                        format!("the count of discarded events goes back from {before} to {count}");
+                    block.damage(&self.place, start, what);
+                    0
+                } else {
+                    lost
+                }
+            }
+            (None, _) => 0,
+        }
     }
 
     /// Decodes events of the open packet until the block is full or the packet ends; true if its rest is to be skipped.
@@ -1213,6 +1240,17 @@ impl Fast<'_> {
             0
         })
     }
+}
+
+/// A packet whose header was read.
+struct Opened {
+    told: Header,
+    /// Which of the plan's streams it is of.
+    stream: usize,
+    /// Bit behind the header.
+    at: u64,
+    /// The clock there, in ticks.
+    clock: u64,
 }
 
 /// What the header and context of a packet tell.
