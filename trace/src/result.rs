@@ -658,6 +658,8 @@ pub struct Cause {
     pub lost_packets: Option<u64>,
     /// Its period, ns, if it has one that beats chance.
     pub period_ns: Option<u64>,
+    /// Half of the 95 % interval of that, ns.
+    pub period_half_ns: Option<u64>,
     /// Lower end of the 95 % interval of `share`.
     pub low: Option<f64>,
     /// Upper end of it.

@@ -169,6 +169,7 @@ fn cause() -> Cause {
         share: 0.21,
         lost_packets: Some(1_234),
         period_ns: Some(20_000_000),
+        period_half_ns: None,
         low: Some(0.2),
         high: Some(0.22),
         confidence: Confidence::High,

@@ -4,6 +4,8 @@
 //! and the accounts whose parts must add up. It knows no detector. A result without causes (an older schema) is told
 //! as such, not as silence.
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 use crate::truth::{Size, Truth};
@@ -26,6 +28,8 @@ pub struct Said {
     pub lost_packets: Option<u64>,
     /// `high`, `medium` or `low`.
     pub confidence: String,
+    /// The 95 % interval of its period, ns, if it is said to have one.
+    pub period_ns: Option<RangeInclusive<u64>>,
 }
 
 /// What a run comes to.
@@ -43,6 +47,8 @@ pub struct Verdict {
     pub silent: bool,
     /// The size is within [`SIZE_TOLERANCE`]; `None` where there is none to compare.
     pub size: Option<bool>,
+    /// The interval of its period holds the true one; `None` where none is said, or none is known.
+    pub period: Option<bool>,
     /// What was said and what is true, in a line.
     pub words: String,
     /// An account whose parts do not add up to its span.
@@ -82,6 +88,10 @@ fn one(result: &Value, cause: &Value) -> Result<Said, String> {
         span_ns: account.and_then(|account| account["span_ns"].as_f64()),
         lost_packets: cause.get("lost_packets").and_then(Value::as_u64),
         confidence: text("confidence")?,
+        period_ns: cause["period_ns"].as_u64().map(|ns| {
+            let half = cause["period_half_ns"].as_u64().unwrap_or(0);
+            ns.saturating_sub(half)..=ns + 1 + half
+        }),
     })
 }
 
@@ -129,6 +139,7 @@ pub fn judge(truth: &Truth, said: &[Said], untold: &[String], unclosed: Option<S
             .iter()
             .find(|s| is_first(s) && sized(truth, s))
             .and_then(|s| size_is_right(truth.size?, s)),
+        period: named.and_then(|s| Some(s.period_ns.as_ref()?.contains(&truth.period_ns?))),
         words: words(truth, said),
         unclosed,
     }
@@ -156,8 +167,22 @@ fn words(truth: &Truth, said: &[Said]) -> String {
         .iter()
         .take(4)
         .map(|s| {
+            let every = s.period_ns.as_ref().filter(|_| truth.period_ns.is_some());
+            let every = every.map_or_else(String::new, |ns| {
+                format!(
+                    ", every {:.3} to {:.3} ms",
+                    *ns.start() as f64 / 1e6,
+                    *ns.end() as f64 / 1e6
+                )
+            });
             let lost = s.lost_packets.map_or_else(String::new, |n| format!(", {n} lost"));
-            format!("{}({}) {:.1} %{lost} {}", s.cause, s.detail, s.share * 100.0, s.confidence)
+            format!(
+                "{}({}) {:.1} %{lost}{every} {}",
+                s.cause,
+                s.detail,
+                s.share * 100.0,
+                s.confidence
+            )
         })
         .collect();
     let told = if told.is_empty() { "nothing".to_owned() } else { told.join("; ") };
@@ -171,7 +196,9 @@ fn words(truth: &Truth, said: &[Said]) -> String {
         }
         None => String::new(),
     };
-    format!("said {told}; true: {first}{size}")
+    let every =
+        truth.period_ns.map_or_else(String::new, |ns| format!(", every {:.3} ms", ns as f64 / 1e6));
+    format!("said {told}; true: {first}{size}{every}")
 }
 
 #[cfg(test)]
@@ -289,6 +316,21 @@ mod tests {
         assert_eq!((size("lock", 0.23), size("lock", 0.49)), (Some(false), Some(false)));
         // The second word is allowed, and its size is not the one that was measured.
         assert_eq!(size("sleep", 0.01), None);
+    }
+
+    #[test]
+    fn a_period_is_true_or_not_said() {
+        let mut truth = Truth::new("k", 1, vec![Word::Housekeeping.into()], vec![]);
+        let period = |truth: &Truth, ns: Value, half: u64| {
+            let mut said = cause("housekeeping", "", 0.2, None, "high");
+            (said["period_ns"], said["period_half_ns"]) = (ns, json!(half));
+            verdict(truth, json!([said])).period
+        };
+        assert_eq!(period(&truth, json!(5_000), 10), None, "none is known");
+        truth.period_ns = Some(5_000);
+        assert_eq!(period(&truth, Value::Null, 0), None, "none is said");
+        assert_eq!(period(&truth, json!(4_995), 10), Some(true));
+        assert_eq!(period(&truth, json!(4_980), 10), Some(false));
     }
 
     #[test]

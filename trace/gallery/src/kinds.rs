@@ -51,6 +51,15 @@ pub struct Made {
     pub truth: Truth,
 }
 
+impl Made {
+    /// The planted cause recurs by a clock, every so many ns.
+    #[must_use]
+    pub(crate) fn every(mut self, period_ns: Option<u64>) -> Made {
+        self.truth.period_ns = period_ns;
+        self
+    }
+}
+
 impl Kind {
     /// Makes one, with what is drawn from `seed`. Its truth is in a file when this returns.
     ///

@@ -85,6 +85,10 @@ pub struct Row {
     pub size: u64,
     /// Sizes compared.
     pub sized: u64,
+    /// Intervals that hold the true period.
+    pub period: u64,
+    /// Periods compared.
+    pub periods: u64,
     /// Results without a list of causes.
     pub no_causes: u64,
     /// Runs that were not made.
@@ -118,7 +122,12 @@ impl Row {
                 self.silent += u64::from(verdict.silent);
                 self.size += u64::from(verdict.size == Some(true));
                 self.sized += u64::from(verdict.size.is_some());
-                let missed = !verdict.right || !verdict.first || verdict.size == Some(false);
+                self.period += u64::from(verdict.period == Some(true));
+                self.periods += u64::from(verdict.period.is_some());
+                let missed = !verdict.right
+                    || !verdict.first
+                    || verdict.size == Some(false)
+                    || verdict.period == Some(false);
                 match &verdict.unclosed {
                     Some(words) => Some(format!("account open: {words}; {}", verdict.words)),
                     None => missed.then(|| verdict.words.clone()),
@@ -136,7 +145,7 @@ impl Row {
     #[must_use]
     pub fn line(&self, kind: &Kind) -> String {
         format!(
-            "{:<26} {:>4} {:>5} {:>5} {:>5} {:>5} {:>6} {:>9}  {}",
+            "{:<26} {:>4} {:>5} {:>5} {:>5} {:>5} {:>6} {:>7} {:>7}  {}",
             kind.name,
             self.judged,
             self.right,
@@ -144,7 +153,8 @@ impl Row {
             self.wrong,
             self.wrong_high,
             self.silent,
-            if self.sized > 0 { format!("{}/{}", self.size, self.sized) } else { "-".to_owned() },
+            part(self.size, self.sized),
+            part(self.period, self.periods),
             match (self.not_made, self.no_causes) {
                 (0, 0) => String::new(),
                 (0, n) => format!("{n} without causes"),
@@ -155,8 +165,13 @@ impl Row {
     }
 }
 
+fn part(of: u64, all: u64) -> String {
+    if all > 0 { format!("{of}/{all}") } else { "-".to_owned() }
+}
+
 /// The head of the table.
-pub const HEAD: &str = "kind                       runs right first wrong  high silent      size";
+pub const HEAD: &str =
+    "kind                       runs right first wrong  high silent    size  period";
 
 /// A table of all kinds.
 #[derive(Debug, Default)]
@@ -227,6 +242,12 @@ impl Table {
                 0.9,
             ),
             goal(
+                "its period within the interval",
+                sum(false, |row| row.period),
+                sum(false, |row| row.periods),
+                0.93,
+            ),
+            goal(
                 "healthy ones without a cause",
                 sum(true, |row| row.right),
                 sum(true, |row| row.judged),
@@ -260,6 +281,7 @@ mod tests {
             wrong_high: !right,
             silent: false,
             size: Some(right),
+            period: Some(right),
             words: "said that".to_owned(),
             unclosed: None,
         })

@@ -130,6 +130,8 @@ pub struct Truth {
     pub size: Option<Size>,
     /// By which words it has that size.
     pub sized: Vec<Word>,
+    /// How often the planted cause recurs, where it does by a clock, ns.
+    pub period_ns: Option<u64>,
     /// Which instruments it is known from, with their readings.
     pub known_from: Vec<String>,
     /// Packets lost outside of the trace, which the user tells the analysis.
@@ -153,6 +155,7 @@ impl Truth {
             never: Vec::new(),
             size: None,
             sized: Vec::new(),
+            period_ns: None,
             known_from: Vec::new(),
             drops: None,
             cannot_be_told: None,

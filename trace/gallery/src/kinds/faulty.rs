@@ -207,7 +207,7 @@ pub(super) fn far_end(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
 pub(super) fn imbalance(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let ms = scene.time_ms();
     let heavy = scene.draw.number("heavy", 85, 98);
-    let rate = scene.draw.number("rate", 150_000, 400_000);
+    let rate = scene.draw.number("rate", 300_000, 900_000);
     let rcvbuf = scene.draw.pick("rcvbuf", &["256k", "4m"]);
     let mut plan =
         Plan { workers: 2, ..Plan::features(format!("packet:fanout=hash,rcvbuf={rcvbuf}"), ms) };

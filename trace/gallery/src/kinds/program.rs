@@ -144,12 +144,19 @@ fn with_period(scene: &mut Scene<'_>, name: &'static str, most: f64) -> Plan {
     base(scene).with("period_us", period_us).with(name, us)
 }
 
+/// The program keeps house on a grid of this.
+fn period_of(plan: &Plan) -> Option<u64> {
+    let period_us = plan.arguments.iter().find(|(name, _)| *name == "period_us");
+    period_us.map(|(_, us)| us * 1_000)
+}
+
 fn busy(scene: &mut Scene<'_>, kernel: bool) -> Result<Made, NotMade> {
     let plan = Plan { kernel, ..with_period(scene, "busy_us", 0.4) };
     let recorded = record(scene.world, &plan, &scene.folder)?;
     let first = vec![Cause::naming(Word::Housekeeping, &[HOUSEKEEPING])];
     let size = fault(&recorded);
-    Ok(planted(scene, recorded, first, Vec::new(), Some((size, &[Word::Housekeeping]))))
+    let made = planted(scene, recorded, first, Vec::new(), Some((size, &[Word::Housekeeping])));
+    Ok(made.every(period_of(&plan)))
 }
 
 pub(super) fn housekeeping(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
@@ -171,7 +178,8 @@ fn sleeping(scene: &mut Scene<'_>, kernel: bool) -> Result<Made, NotMade> {
     }
     let size = whole_fault(&recorded);
     let words = [Word::Housekeeping, Word::Sleep, Word::SystemCall];
-    Ok(planted(scene, recorded, first, Vec::new(), Some((size, &words))))
+    let made = planted(scene, recorded, first, Vec::new(), Some((size, &words)));
+    Ok(made.every(period_of(&plan)))
 }
 
 pub(super) fn asleep(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
