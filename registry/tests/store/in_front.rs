@@ -5,7 +5,7 @@
 //! Before the kill the writers pause until the replicas have everything: what Redis's asynchronous replication would
 //! lose by itself is kept out, so every answered write must be there at the end.
 
-use super::{Folder, missing, namespace, said, served};
+use super::{Folder, missing, namespace, said, served_by, two_cpus};
 use laneway_netns::Namespace;
 use laneway_testkit::skip;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -312,20 +312,34 @@ fn kill_primary(near: &Namespace, nodes: &mut Nodes, written: &Written, writers:
 fn soak_in_front() {
     let began = Instant::now();
     while began.elapsed().as_secs() < laneway_testkit::soak::seconds() {
-        a_cluster_behind_the_store_loses_no_answered_write_and_no_read_is_too_old();
+        in_front_of_a_cluster(&[]);
+        in_front_of_a_cluster(&two_cpus().unwrap_or_default());
     }
 }
 
 #[test]
 fn a_cluster_behind_the_store_loses_no_answered_write_and_no_read_is_too_old() {
+    in_front_of_a_cluster(&[]);
+}
+
+/// A key is of one of them, whichever the connection is of.
+#[test]
+fn a_cluster_behind_two_workers_loses_no_answered_write_and_no_read_is_too_old() {
+    if let Some(cpus) = two_cpus() {
+        in_front_of_a_cluster(&cpus);
+    }
+}
+
+/// By a worker on each of these CPUs, or one.
+fn in_front_of_a_cluster(cpus: &[usize]) {
     if let Some(program) = missing(&["redis-server"]) {
         return skip(format!("the program `{program}` is not installed"));
     }
     let Some(near) = namespace("near") else { return };
     let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()));
-    let folder =
-        Folder(std::env::temp_dir().join(format!("laneway-store-cluster-{}", std::process::id())));
+    let name = format!("laneway-store-cluster-{}-{}", cpus.len(), std::process::id());
+    let folder = Folder(std::env::temp_dir().join(name));
     let mut nodes = cluster(&near, &folder);
     let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{}", PORTS[0], PORTS[3]);
     let bound_ms = BOUND.as_millis().to_string();
@@ -339,7 +353,7 @@ fn a_cluster_behind_the_store_loses_no_answered_write_and_no_read_is_too_old() {
         "--upstream-timeout-ms",
         "30000",
     ];
-    served(&near, "socket", &[], &words, |_| {
+    served_by(cpus, &near, "socket", &[], &words, |_| {
         let written = Written::new();
         let cli = "redis-cli";
         for (line, reply) in [
