@@ -51,6 +51,9 @@ pub(crate) struct Worker {
     pub(crate) gaps: Vec<Gap>,
     /// Work by row of the model, corrected, ns.
     pub(crate) functions: Vec<(u32, f64)>,
+    /// How long it was in which function on its CPU, by row of the model, polls that found nothing and the tracer included, ns:
+    /// where something that takes the CPU unseen would find it.
+    pub(crate) present: HashMap<u32, u64>,
     /// What the kernel did is told.
     pub(crate) joined: bool,
     /// It polls for packets, and those polls are known.
@@ -131,6 +134,7 @@ struct Books<'a> {
     parts: HashMap<(Part, String), (u64, f64)>,
     gaps: Vec<Gap>,
     functions: HashMap<u32, f64>,
+    present: HashMap<u32, u64>,
 }
 
 impl<'a> Books<'a> {
@@ -147,6 +151,7 @@ impl<'a> Books<'a> {
             parts: HashMap::new(),
             gaps: Vec::new(),
             functions: HashMap::new(),
+            present: HashMap::new(),
         })
     }
 
@@ -183,6 +188,7 @@ impl<'a> Books<'a> {
             },
             gaps: self.gaps,
             functions,
+            present: self.present,
             joined: self.joined,
             polls,
         })
@@ -381,6 +387,9 @@ impl<'a> Books<'a> {
         let unsure = if context.own { 0.0 } else { unsure.min(spent as f64) };
         if rare == NONE {
             left -= self.pauses(node, left);
+            if context.layer != Layer::OffCpu {
+                *self.present.entry(context.row).or_default() += left;
+            }
         }
         let tracer = match context.layer {
             Layer::Tracer => left,

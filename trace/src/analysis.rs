@@ -211,12 +211,14 @@ impl Analyzer {
             facts: &facts,
         };
         let causes = causes::find(&evidence);
+        let mut coverage = coverage(&model, source);
+        coverage.withheld.extend(causes::unexplained(&evidence));
         let (advice, silent) =
             advice::all(&model, &findings, &facts, &exclude, control.is_some(), &causes);
         let (worst, windows) = writer.worst();
         let analysis = Analysis {
             schema: SCHEMA.to_owned(),
-            coverage: coverage(&model, source),
+            coverage,
             calibration: model.calibration,
             causes,
             accounts: workers.into_iter().map(|worker| worker.account).collect(),
@@ -313,6 +315,64 @@ fn exclude(model: &Model) -> Vec<String> {
 
 fn coverage(model: &Model, source: &Source) -> Coverage {
     let counts = &model.counts;
+    let damages = source.damages.iter().take(DAMAGES_MAX);
+    let rows = || model.rows.iter().filter(|row| row.calls + row.cut > 0);
+    let mut producers: Vec<String> =
+        source.producers.iter().map(|&producer| producer_name(producer).to_owned()).collect();
+    producers.dedup();
+    Coverage {
+        producers,
+        inputs: source.inputs.clone(),
+        span: model.span,
+        told: [model.since(model.told.start_ns), model.told.length_ns],
+        events: counts.events,
+        entries: counts.entries,
+        exits: counts.exits,
+        points: counts.events - counts.entries - counts.exits,
+        kernel_events: counts.kernel,
+        discarded: counts.discarded,
+        losses: counts.losses,
+        losses_uncounted: counts.losses_uncounted,
+        holes: holes(model),
+        calls: model.calls(),
+        cut: counts.cut,
+        cut_share: model.cut_share(),
+        open: counts.open,
+        unmatched: counts.unmatched,
+        mismatched: counts.mismatched,
+        unsound: counts.unsound,
+        clock_backwards: counts.clock_backwards,
+        unresolved: rows().filter(|row| !row.known).count() as u64,
+        asynchronous: rows().filter(|row| row.asynchronous).map(|row| row.name.clone()).collect(),
+        threads: counts.threads,
+        damages: damages
+            .map(|damage| DamageRow {
+                place: damage.place.clone(),
+                offset: damage.offset,
+                what: damage.what.clone(),
+            })
+            .collect(),
+        damages_total: source.damages.len() as u64 + source.damages_untold,
+        limits: limits(model, source),
+        withheld: withheld(model),
+    }
+}
+
+fn holes(model: &Model) -> Vec<HoleRow> {
+    let counts = &model.counts;
+    let holes = counts.holes.iter().zip(&counts.holes_told);
+    let row = |(&(from_ns, to_ns), &(events, thread)): (&(u64, u64), &_)| HoleRow {
+        at_ns: model.since(from_ns),
+        length_ns: to_ns.saturating_sub(from_ns.max(model.span.start_ns)),
+        events,
+        thread,
+    };
+    holes.map(row).collect()
+}
+
+/// What such a trace cannot say, and why.
+fn withheld(model: &Model) -> Vec<Withheld> {
+    let counts = &model.counts;
     let cut_share = model.cut_share();
     let mut withheld = Vec::new();
     let mut withhold = |what: &str, why: String| {
@@ -345,6 +405,12 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     if model.packets.received.is_none() {
         withhold("figures per packet", model.packets.source.clone());
     }
+    withheld
+}
+
+/// Where a bound of the analysis was reached, behind what the reader noted.
+fn limits(model: &Model, source: &Source) -> Vec<String> {
+    let counts = &model.counts;
     let mut limits = source.notes.clone();
     let mut limit = |reached: u64, what: String| {
         if reached > 0 {
@@ -387,57 +453,7 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
     );
     let pools = model.pools.refused;
     limit(pools, format!("{pools} pool events are of pools beyond the first 64"));
-    let damages = source.damages.iter().take(DAMAGES_MAX);
-    let rows = || model.rows.iter().filter(|row| row.calls + row.cut > 0);
-    let mut producers: Vec<String> =
-        source.producers.iter().map(|&producer| producer_name(producer).to_owned()).collect();
-    producers.dedup();
-    Coverage {
-        producers,
-        inputs: source.inputs.clone(),
-        span: model.span,
-        told: [model.since(model.told.start_ns), model.told.length_ns],
-        events: counts.events,
-        entries: counts.entries,
-        exits: counts.exits,
-        points: counts.events - counts.entries - counts.exits,
-        kernel_events: counts.kernel,
-        discarded: counts.discarded,
-        losses: counts.losses,
-        losses_uncounted: counts.losses_uncounted,
-        holes: counts
-            .holes
-            .iter()
-            .zip(&counts.holes_told)
-            .map(|(&(from_ns, to_ns), &(events, thread))| HoleRow {
-                at_ns: model.since(from_ns),
-                length_ns: to_ns.saturating_sub(from_ns.max(model.span.start_ns)),
-                events,
-                thread,
-            })
-            .collect(),
-        calls: model.calls(),
-        cut: counts.cut,
-        cut_share,
-        open: counts.open,
-        unmatched: counts.unmatched,
-        mismatched: counts.mismatched,
-        unsound: counts.unsound,
-        clock_backwards: counts.clock_backwards,
-        unresolved: rows().filter(|row| !row.known).count() as u64,
-        asynchronous: rows().filter(|row| row.asynchronous).map(|row| row.name.clone()).collect(),
-        threads: counts.threads,
-        damages: damages
-            .map(|damage| DamageRow {
-                place: damage.place.clone(),
-                offset: damage.offset,
-                what: damage.what.clone(),
-            })
-            .collect(),
-        damages_total: source.damages.len() as u64 + source.damages_untold,
-        limits,
-        withheld,
-    }
+    limits
 }
 
 const fn producer_name(producer: Producer) -> &'static str {

@@ -16,6 +16,7 @@ use crate::model::{Model, Row};
 use crate::recurrence;
 use crate::result::{
     CAUSES_MAX, Cause, CauseKind, Confidence, Finding, Layer, LossRow, Losses, Part, State,
+    Withheld,
 };
 
 /// Share of a worker's time from which interrupts are worth saying: a worker's CPU has always some.
@@ -41,6 +42,8 @@ const START: f64 = 0.1;
 /// fell into it by accident.
 const SILENCES_MIN: u64 = 8;
 const BY_CHANCE_MAX: f64 = 1e-4;
+/// The same where the kernel's part excludes all others but a hypervisor.
+const BY_HOST_MAX: f64 = 1e-3;
 
 /// Reasons for loss at which the way out is full, by the names of the core's table of drop reasons.
 const WAY_OUT: &[&str] = &["tx_refused", "tx_socket_full", "tx_interface_full", "link_queue_full"];
@@ -114,6 +117,25 @@ pub(crate) fn find(evidence: &Evidence<'_>) -> Vec<Cause> {
     causes
 }
 
+/// Silences that the kernel's part does not explain, and that are in each function as often as the worker is there.
+pub(crate) fn unexplained(evidence: &Evidence<'_>) -> Vec<Withheld> {
+    let of = |worker: &Worker| {
+        let gaps = worker.gaps.iter().filter(|gap| gap.part == Part::Function && !gap.is_its_own);
+        let unseen: u64 =
+            gaps.filter(|gap| !evidence.is_beyond_chance(worker, gap)).map(|gap| gap.ns).sum();
+        let share = unseen as f64 / worker.account.span_ns.max(1) as f64;
+        (share >= SHARE_MIN).then(|| Withheld {
+            what: format!("the cause of some silences of {}", worker.account.name),
+            why: format!(
+                "{} of its time passes in calls that are suddenly long, in each function as often as it is there, and the kernel \
+                 did nothing then: a host that takes the CPU from its guest looks like this",
+                percent(share)
+            ),
+        })
+    };
+    evidence.workers.iter().filter_map(of).collect()
+}
+
 /// A cause without anything that is particular to some.
 fn cause(cause: CauseKind, detail: &str, worker: Option<&Worker>, share: f64) -> Cause {
     Cause {
@@ -123,6 +145,7 @@ fn cause(cause: CauseKind, detail: &str, worker: Option<&Worker>, share: f64) ->
         share,
         lost_packets: None,
         period_ns: None,
+        period_half_ns: None,
         low: None,
         high: None,
         confidence: Confidence::Medium,
@@ -229,7 +252,8 @@ impl Evidence<'_> {
             Part::Preempted => Some(CauseKind::Preempted),
             Part::PageFaults => Some(CauseKind::PageFaults),
             Part::Interrupts => Some(CauseKind::Interrupts),
-            Part::Function => Some(CauseKind::Housekeeping),
+            Part::Function => (gap.is_its_own || self.is_beyond_chance(worker, gap))
+                .then_some(CauseKind::Housekeeping),
             Part::SystemCall | Part::Blocked => Some(match gap.kind {
                 Kind::Sleep => CauseKind::Sleep,
                 Kind::Lock => CauseKind::Lock,
@@ -238,6 +262,29 @@ impl Evidence<'_> {
             Part::Unknown => self.is_not_by_chance(worker, gap).then_some(CauseKind::Housekeeping),
             Part::Work | Part::EmptyPolls | Part::Waiting | Part::Tracer => None,
         }
+    }
+
+    /// The kernel sees no hypervisor that takes the CPU: such silences are in each function as often as the worker is there.
+    /// One that has more of them than chance gives it (Chernoff's bound of the binomial) is slow by itself.
+    fn is_beyond_chance(&self, worker: &Worker, gap: &Gap) -> bool {
+        let alike = worker.gaps.iter().filter(|other| other.part == gap.part && !other.is_its_own);
+        let all: u64 = alike.map(|other| other.times).sum();
+        let (part, usual) = (gap.times as f64 / all.max(1) as f64, self.presence(worker, gap));
+        if part <= usual {
+            return false;
+        }
+        // 0 times a logarithm of 0 is 0 here.
+        let term = |a: f64, b: f64| if a > 0.0 { a * (a / b).ln() } else { 0.0 };
+        let divergence = term(part, usual) + term(1.0 - part, 1.0 - usual);
+        (-(all as f64) * divergence).exp() < BY_HOST_MAX
+    }
+
+    /// Of the time that a worker is in its functions on its CPU, the share that it is in this one.
+    fn presence(&self, worker: &Worker, gap: &Gap) -> f64 {
+        let whole: u64 = worker.present.values().sum();
+        let rows = worker.present.iter();
+        let there = rows.filter(|(row, _)| self.model.rows[**row as usize].name == gap.name);
+        there.map(|(_, ns)| ns).sum::<u64>() as f64 / whole.max(1) as f64
     }
 
     /// Whatever takes the CPU away finds a worker where it is for most of its time on the CPU. Silences that are all in one
@@ -255,11 +302,7 @@ impl Evidence<'_> {
         if carries_packets(self.model, &self.model.rows[row]) {
             return false;
         }
-        let there = worker.functions.iter().find(|(other, _)| *other as usize == row);
-        let idle = [Part::Waiting, Part::Blocked, Part::Preempted, Part::Unknown];
-        let off: f64 = idle.iter().map(|&part| worker.share(part)).sum();
-        let on_ns = (1.0 - off).max(0.0) * worker.account.span_ns as f64;
-        let usual = there.map_or(0.0, |(_, ns)| *ns) / on_ns.max(1.0);
+        let usual = self.presence(worker, gap);
         usual.powf(gap.times as f64) < BY_CHANCE_MAX && usual < 0.5
     }
 
@@ -284,6 +327,7 @@ impl Evidence<'_> {
         };
         let recurs = recurrence::of(&together.moments());
         found.period_ns = recurs.map(|period| period.ns as u64);
+        found.period_half_ns = recurs.map(|period| period.half_ns.ceil() as u64);
         let who = &worker.account.name;
         let took = format!("{} of its time", percent(share));
         let how = format!(
