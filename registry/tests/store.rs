@@ -26,7 +26,7 @@ use laneway_spec::LaneSpec;
 use laneway_testkit::skip;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 
 /// How long a program may take on a busy machine, seconds.
 const PATIENCE_S: &str = "120";
@@ -69,6 +69,9 @@ fn served_by(
     words: &[&str],
     client: impl FnOnce(&Stop),
 ) {
+    // Workers on the same CPUs as another test's would wait for each other longer than a client does.
+    static PINNED: Mutex<()> = Mutex::new(());
+    let _pinned = (cpus.len() > 1).then(|| PINNED.lock().unwrap_or_else(PoisonError::into_inner));
     let spec: LaneSpec = spec.parse().expect("a lane spec");
     let stop = Stop::new();
     let control = Control::from(stop.clone());
@@ -85,7 +88,7 @@ fn served_by(
                     None => Crew::Here { control: &control, cpu: None },
                 };
                 let order = Order { spec: &spec, interfaces, force: false, crew };
-                let is_open = std::sync::Mutex::new(is_open);
+                let is_open = Mutex::new(is_open);
                 run::<KvKind, Lanes>(&plan, order, &|_, _| {
                     // The client is gone only where the test has failed already.
                     let _ = is_open.lock().expect("no panic holds it").send(());

@@ -21,13 +21,11 @@ pub(crate) struct Sent {
 impl Sent {
     /// The lane was given this, behind all before it.
     pub(crate) fn push(&mut self, account: Option<Account>) {
-        if self.newest_last.len() == FRAMES_MAX {
-            self.newest_last.pop_front();
-        }
         self.newest_last.push_back(account);
     }
 
     /// Calls `lose` with what the lane has refused since the last time, the newest first; `refused` is its count of all.
+    /// To be called once what was pushed is settled: more than a ring holds may be given, and refused, in one turn.
     pub(crate) fn take_back(&mut self, refused: u64, mut lose: impl FnMut(Option<Account>)) {
         while self.taken_back < refused
             && let Some(account) = self.newest_last.pop_back()
@@ -35,6 +33,8 @@ impl Sent {
             self.taken_back += 1;
             lose(account);
         }
+        let beyond = self.newest_last.len().saturating_sub(FRAMES_MAX);
+        self.newest_last.drain(..beyond);
     }
 
     /// Calls `unsent` with what a lane says at this moment was not sent, beyond what was taken back: it may be offered again
@@ -82,9 +82,10 @@ mod tests {
     #[test]
     fn what_is_old_is_forgotten() {
         let mut sent = Sent::default();
-        (0..2 * FRAMES_MAX).for_each(|i| sent.push(of(i as u32)));
+        (0..3 * FRAMES_MAX).for_each(|i| sent.push(of(i as u32)));
         let mut lost = 0;
+        sent.take_back(FRAMES_MAX as u64, |_| lost += 1);
         sent.take_back(u64::MAX, |_| lost += 1);
-        assert_eq!(lost, FRAMES_MAX);
+        assert_eq!(lost, 2 * FRAMES_MAX);
     }
 }

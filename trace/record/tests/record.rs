@@ -164,20 +164,24 @@ fn page_faults_have_a_begin_and_an_end() {
 
     let bytes = fs::read(&summary.path).unwrap();
     let file = TraceFile::open(&bytes).unwrap();
-    let (mut began_ns, mut times, mut in_faults_ns) = (None, 0, 0);
+    // What is called python3 may be a script that starts it: by thread, the begin of the open fault, faults, and their time.
+    let mut threads: BTreeMap<_, (Option<u64>, u64, u64)> = BTreeMap::new();
     for happening in file.happenings() {
+        let (began_ns, times, in_faults_ns) = threads.entry(happening.thread).or_default();
         match happening.what {
             What::InterruptIn(PAGE_FAULT) => {
                 assert_eq!(began_ns.replace(happening.time_ns), None, "a fault in a fault");
             }
             What::InterruptOut(PAGE_FAULT) => {
                 let began_ns = began_ns.take().expect("a fault that ends has begun");
-                in_faults_ns += happening.time_ns - began_ns;
-                times += 1;
+                *in_faults_ns += happening.time_ns - began_ns;
+                *times += 1;
             }
             _ => {}
         }
     }
+    let most = threads.values().max_by_key(|(_, times, _)| *times).expect("there is a thread");
+    let (_, times, in_faults_ns) = *most;
     // Those of the kernel's own code are in the account and not in the trace; those of the interpreter's end the reverse.
     assert!((PAGES..faults + 1_000).contains(&times), "{times} of {faults} faults");
     assert!(in_faults_ns > 0 && in_faults_ns < cpu_ns + 100_000_000, "{in_faults_ns} {cpu_ns}");
