@@ -1,9 +1,9 @@
 //! Where every nanosecond of a worker went: made before any detector looks at anything.
 //!
-//! The parts add up to the span of the worker exactly. What the kernel did, and polls told afterwards, are in the thread's
-//! [`Ledger`](crate::ledger::Ledger); what its functions had is known per context. Of that, stretches far longer than the
-//! function usually takes are taken out: with the kernel's events they are the function's doing, without them nobody
-//! knows. What is left is work, by layer, less what the tracer costs.
+//! The parts add up to the span of the worker exactly. What the kernel did, and polls told afterwards, are in the
+//! thread's [`Ledger`](crate::ledger::Ledger); what its functions had is known per context. Of that, stretches far
+//! longer than the function usually takes are taken out: with the kernel's events they are the function's doing,
+//! without them nobody knows. What is left is work, by layer, less what the tracer costs.
 //!
 //! Time between the calls of our own loop is the loop's. A remainder that nothing explains is unknown, and said to be.
 
@@ -26,8 +26,8 @@ pub(crate) const SHARE_MIN: f64 = 0.01;
 const PAUSE_FACTOR: u64 = 10;
 /// ... and it is at least so long, ns.
 const PAUSE_NS_MIN: u64 = 50_000;
-/// A function that is called once in so many rounds of its caller, or more rarely, and so long each time, ns, is no work
-/// on packets.
+/// A function that is called once in so many rounds of its caller, or more rarely, and so long each time, ns, is no
+/// work on packets.
 const RARE_ROUNDS: u64 = 20;
 const RARE_NS_MIN: u64 = 200_000;
 /// A call is one per packet, or one per poll, if it calls another function so many times.
@@ -51,8 +51,8 @@ pub(crate) struct Worker {
     pub(crate) gaps: Vec<Gap>,
     /// Work by row of the model, corrected, ns.
     pub(crate) functions: Vec<(u32, f64)>,
-    /// How long it was in which function on its CPU, by row of the model, polls that found nothing and the tracer included, ns:
-    /// where something that takes the CPU unseen would find it.
+    /// How long it was in which function on its CPU, by row of the model, polls that found nothing and the tracer
+    /// included, ns: where something that takes the CPU unseen would find it.
     pub(crate) present: HashMap<u32, u64>,
     /// What the kernel did is told.
     pub(crate) joined: bool,
@@ -303,8 +303,8 @@ impl<'a> Books<'a> {
         (name.clone(), kind)
     }
 
-    /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way. It sleeps in this call,
-    /// or, where calls are not told, in this context, whoever wakes it.
+    /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way. It sleeps in this
+    /// call, or, where calls are not told, in this context, whoever wakes it.
     fn sleeps_when_idle(&self, call: Option<u32>, node: u32) -> bool {
         let here = |taken: &Taken| match *taken {
             Taken::Blocked { call: other, node: there, .. } => (other, there) == (call, node),
@@ -420,7 +420,8 @@ impl<'a> Books<'a> {
         kernel.iter().any(|&own| self.model.row_of[own as usize] == row)
     }
 
-    /// Takes out stretches of a context that are far longer than its calls usually are; how long they were together, ns.
+    /// Takes out stretches of a context that are far longer than its calls usually are; how long they were together,
+    /// ns.
     fn pauses(&mut self, node: u32, left: u64) -> u64 {
         let Some(paused) = self.lane.ledger.paused.get(&node) else { return 0 };
         let context = &self.model.contexts[node as usize];

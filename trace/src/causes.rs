@@ -1,8 +1,9 @@
 //! What is wrong, from the accounts: ranked by packets lost and then by share of a worker's time.
 //!
-//! A cause is named only from what the trace shows of a worker: below [`SHARE_MIN`] of its time, and without loss, nothing
-//! is. Loss comes first, then what explains it: what kept the worker from its queue, or, where nothing did, that more
-//! came than it takes. Detectors do not decide here; their findings support a cause where they looked at the same thing.
+//! A cause is named only from what the trace shows of a worker: below [`SHARE_MIN`] of its time, and without loss,
+//! nothing is. Loss comes first, then what explains it: what kept the worker from its queue, or, where nothing did,
+//! that more came than it takes. Detectors do not decide here; their findings support a cause where they looked at the
+//! same thing.
 //!
 //! What is not known is no cause: time that is unknown stays unknown, and where losses are not counted nothing is said
 //! of them.
@@ -38,8 +39,8 @@ const POLLING_MIN: f64 = 0.05;
 const ALLOCATION_SHARE: f64 = 0.3;
 /// Something that lies within this share of the span, at its beginning, is the start of the program.
 const START: f64 = 0.1;
-/// Silences of one function, where nothing tells what happened in them: needed at least, and the chance at most that they
-/// fell into it by accident.
+/// Silences of one function, where nothing tells what happened in them: needed at least, and the chance at most that
+/// they fell into it by accident.
 const SILENCES_MIN: u64 = 8;
 const BY_CHANCE_MAX: f64 = 1e-4;
 /// The same where the kernel's part excludes all others but a hypervisor.
@@ -264,8 +265,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// The kernel sees no hypervisor that takes the CPU: such silences are in each function as often as the worker is there.
-    /// One that has more of them than chance gives it (Chernoff's bound of the binomial) is slow by itself.
+    /// The kernel sees no hypervisor that takes the CPU: such silences are in each function as often as the worker is
+    /// there. One that has more of them than chance gives it (Chernoff's bound of the binomial) is slow by itself.
     fn is_beyond_chance(&self, worker: &Worker, gap: &Gap) -> bool {
         let alike = worker.gaps.iter().filter(|other| other.part == gap.part && !other.is_its_own);
         let all: u64 = alike.map(|other| other.times).sum();
@@ -287,9 +288,9 @@ impl Evidence<'_> {
         there.map(|(_, ns)| ns).sum::<u64>() as f64 / whole.max(1) as f64
     }
 
-    /// Whatever takes the CPU away finds a worker where it is for most of its time on the CPU. Silences that are all in one
-    /// function, though the worker is seldom there, are the function's own. But a worker loses its CPU most easily where
-    /// it enters the kernel: of functions that take or give packets, or call the kernel, nothing can be said.
+    /// Whatever takes the CPU away finds a worker where it is for most of its time on the CPU. Silences that are all in
+    /// one function, though the worker is seldom there, are the function's own. But a worker loses its CPU most easily
+    /// where it enters the kernel: of functions that take or give packets, or call the kernel, nothing can be said.
     fn is_not_by_chance(&self, worker: &Worker, gap: &Gap) -> bool {
         let unknown = worker.gaps.iter().filter(|other| other.part == Part::Unknown);
         let elsewhere: u64 =
@@ -509,8 +510,8 @@ impl Evidence<'_> {
         (finding.state == State::Fired).then(|| finding.sentence.clone())
     }
 
-    /// Does more come than is taken, as far as polls tell? Where losses are counted and there is none, the source offers
-    /// no more than is taken, however full each poll is.
+    /// Does more come than is taken, as far as polls tell? Where losses are counted and there is none, the source
+    /// offers no more than is taken, however full each poll is.
     fn is_behind(&self) -> bool {
         self.facts.backlog.is_some() && !self.losses.told
     }

@@ -1,8 +1,8 @@
 //! Programs on the kernel's own tracepoints (`tp_btf/...`, `raw_tp/...`), as the lab's CPU meter
 //! uses them: all programs of an object attached at once, detached together.
 //!
-//! Those whose section begins with `?` are optional: all of them are attached, or none where the kernel has not what they
-//! need. A program of section `?perf_event` runs at the end of every page fault of a program in user space.
+//! Those whose section begins with `?` are optional: all of them are attached, or none where the kernel has not what
+//! they need. A program of section `?perf_event` runs at the end of every page fault of a program in user space.
 
 use crate::{
     BpfError, Maps, Rings, faults,

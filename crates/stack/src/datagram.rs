@@ -558,7 +558,7 @@ impl<L: FrameLane> DatagramStack<L> {
 }
 
 /// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:
-/// the ports count datagrams, or bytes of streams; and of an interface's refusals, of which there are so many, those that
+/// the ports count datagrams, or bytes of streams; and of an interface's refusals, all of which it is shown, those that
 /// `counted_elsewhere` says ports count.
 pub(crate) fn merge_below<L: FrameLane>(
     counters: &mut Counters,

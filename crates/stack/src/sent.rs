@@ -2,8 +2,8 @@
 //!
 //! A lane counts a frame as refused long after it took it: a full queue had no room, or the interface went away with
 //! frames in its ring. It says how many ([`FrameLane::refused`](laneway_core::FrameLane::refused)), not which. The
-//! newest are taken to be those: a full queue refuses what comes last, and a ring is emptied from its other end. They are
-//! taken back from the port that counted them as sent, so that a datagram is counted once: as sent, or as refused.
+//! newest are taken to be those: a full queue refuses what comes last, and a ring is emptied from its other end. They
+//! are taken back from the port that counted them as sent, so that a datagram is counted once: as sent, or as refused.
 
 use crate::neighbour::Account;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ impl Sent {
         self.newest_last.push_back(account);
     }
 
-    /// Calls `lose` with what the lane has refused since the last time, the newest first; `refused` is its count of all.
+    /// Calls `lose` with what the lane has refused since the last time, the newest first; `refused` counts all.
     /// To be called once what was pushed is settled: more than a ring holds may be given, and refused, in one turn.
     pub(crate) fn take_back(&mut self, refused: u64, mut lose: impl FnMut(Option<Account>)) {
         while self.taken_back < refused
@@ -37,8 +37,8 @@ impl Sent {
         self.newest_last.drain(..beyond);
     }
 
-    /// Calls `unsent` with what a lane says at this moment was not sent, beyond what was taken back: it may be offered again
-    /// and leave. `refused` counts both. Returns how many of these some port counts.
+    /// Calls `unsent` with what a lane says at this moment was not sent, beyond what was taken back: it may be
+    /// offered again and leave. `refused` counts both. Returns how many of these some port counts.
     pub(crate) fn each_unsent(&self, refused: u64, mut unsent: impl FnMut(Account)) -> u64 {
         let waiting =
             usize::try_from(refused.saturating_sub(self.taken_back)).unwrap_or(usize::MAX);

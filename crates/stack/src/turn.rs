@@ -154,7 +154,7 @@ impl TurnState {
         }
     }
 
-    /// Writes into the burst of `interface` what leaves from it, and counts it; `sent` are the interfaces' it leaves by.
+    /// Writes into the burst of `interface` what leaves from it, and counts it; `sent` is by interface.
     pub(crate) fn write(
         &mut self,
         burst: &mut Burst,

@@ -2,8 +2,8 @@
 //!
 //! For tests of whatever draws conclusions from a trace: what is wrong with it is known, and so is that nothing else
 //! is. The loop polls, allocates per packet, sends and frees, as testpmd does on net_tap; every
-//! duration is noisy, arrivals are random, and the tracer costs what it is told to. [`Planted::new`] makes one situation
-//! per fault, [`Planted::drawn`] as many as there are seeds.
+//! duration is noisy, arrivals are random, and the tracer costs what it is told to. [`Planted::new`] makes one
+//! situation per fault, [`Planted::drawn`] as many as there are seeds.
 #![forbid(unsafe_code)]
 
 mod run;
@@ -89,12 +89,12 @@ pub struct Planted {
     /// Events that each hole is told to have swallowed.
     missing_per_hole: u64,
     names: Vec<&'static str>,
-    workers: Vec<Worker>,
+    workers: Vec<WorkerTrace>,
 }
 
 /// Events of one thread, in pieces between holes.
 #[derive(Debug, Clone)]
-struct Worker {
+struct WorkerTrace {
     pieces: Vec<Vec<Event>>,
 }
 
@@ -149,7 +149,7 @@ impl Planted {
             planted.period_ns = run.period_ns;
             planted.names = run.names;
             run.pieces.push(run.events);
-            planted.workers.push(Worker { pieces: run.pieces });
+            planted.workers.push(WorkerTrace { pieces: run.pieces });
         }
         planted
     }
@@ -169,7 +169,7 @@ impl Planted {
             period_ns: 0,
             missing_per_hole: 0,
             names: run.names,
-            workers: vec![Worker { pieces: run.pieces }],
+            workers: vec![WorkerTrace { pieces: run.pieces }],
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Setting::plain`] is one situation per fault, far from the limits of the detectors. [`Setting::drawn`] draws one:
 //! other programs, CPUs, loads and trains of packets, faults from just above the stated limit of their detector to
-//! many times that, and beside them what lies just below the limit of another one (short silences, a CPU a little slower
+//! many times that, and beside them what lies just below the limit of another one (short silences, a CPU a little
+//! slower
 //! at times, single refused packets, workers not quite even). What no detector promises to find is not drawn: the fault
 //! is always there, and nothing else is. Numbers of detectors are repeated here on purpose, as promises.
 
@@ -466,7 +467,8 @@ impl Setting {
         }
     }
 
-    /// 1.25 to 3 times what the worker takes, always or in several stretches: 2,000 packets each, a quarter of the time.
+    /// 1.25 to 3 times what the worker takes, always or in several stretches: 2,000 packets each, a quarter of the
+    /// time.
     fn draw_backlog(&mut self, random: &mut Random) {
         self.workers = 1;
         self.asked = [8, 16, 32, 64][random.index(4)];

@@ -13,8 +13,8 @@
  * Who took the CPU and who woke the thread is told by name. The waker's record is in the ring of the CPU that it runs
  * on: the reader sorts by time.
  *
- * A page fault is reported like an interrupt, from the tracepoint at its begin and the software event at its end; one that
- * the kernel's own code meets is part of its system call.
+ * A page fault is reported like an interrupt, from the tracepoint at its begin and the software event at its end; one
+ * that the kernel's own code meets is part of its system call.
  *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
  * whatever they interrupted.

@@ -164,7 +164,8 @@ fn page_faults_have_a_begin_and_an_end() {
 
     let bytes = fs::read(&summary.path).unwrap();
     let file = TraceFile::open(&bytes).unwrap();
-    // What is called python3 may be a script that starts it: by thread, the begin of the open fault, faults, and their time.
+    // What is called python3 may be a script that starts it: by thread, the begin of the open fault, faults, and
+    // their time.
     let mut threads: BTreeMap<_, (Option<u64>, u64, u64)> = BTreeMap::new();
     for happening in file.happenings() {
         let (began_ns, times, in_faults_ns) = threads.entry(happening.thread).or_default();
@@ -182,7 +183,8 @@ fn page_faults_have_a_begin_and_an_end() {
     }
     let most = threads.values().max_by_key(|(_, times, _)| *times).expect("there is a thread");
     let (_, times, in_faults_ns) = *most;
-    // Those of the kernel's own code are in the account and not in the trace; those of the interpreter's end the reverse.
+    // Those of the kernel's own code are in the account and not in the trace; those of the interpreter's end the
+    // reverse.
     assert!((PAGES..faults + 1_000).contains(&times), "{times} of {faults} faults");
     assert!(in_faults_ns > 0 && in_faults_ns < cpu_ns + 100_000_000, "{in_faults_ns} {cpu_ns}");
 }

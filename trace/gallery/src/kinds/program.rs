@@ -201,8 +201,8 @@ pub(super) fn lock_convoy(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
 /// Of a page fault's time, what may lie outside the kernel's two events: the way into the kernel and back.
 const CROSSING_SHARE: f64 = 0.2;
 
-/// The same program runs without a recorder first: with one, a fault takes longer, and its part that the kernel tells of is
-/// shorter than either by the way into the kernel and back.
+/// The same program runs without a recorder first: with one, a fault takes longer, and its part that the kernel tells
+/// of is shorter than either by the way into the kernel and back.
 pub(super) fn page_faults(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let pages = scene.draw.number("pages", 8, 40);
     let plan = Plan { kernel: true, ..base(scene) }.with("pages", pages);

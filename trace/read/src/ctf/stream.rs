@@ -1,12 +1,13 @@
 //! One stream of a CTF trace: its packets, decoded in order into blocks.
 //!
-//! A file is read through a window, with positioned reads into one reused buffer: a file that shrinks meanwhile is a short
-//! read, not a fault. Events of known layout take the fast path, which loads what it needs and goes on; all others, and
-//! whatever is odd (a step back in time, an event at the edge of the window), take the general path, one at a time. Most
-//! events are calls and exits by the thread of the event before: they have a loop of their own within the fast path.
+//! A file is read through a window, with positioned reads into one reused buffer: a file that shrinks meanwhile is a
+//! short read, not a fault. Events of known layout take the fast path, which loads what it needs and goes on; all
+//! others, and whatever is odd (a step back in time, an event at the edge of the window), take the general path, one at
+//! a time. Most events are calls and exits by the thread of the event before: they have a loop of their own within the
+//! fast path.
 //!
-//! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a packet;
-//! each byte that is left out is told as damage.
+//! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a
+//! packet; each byte that is left out is told as damage.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -1086,8 +1087,8 @@ impl Fast<'_> {
         })
     }
 
-    /// Decodes calls and exits of the thread of the event before, until one is not, or the block is full. Leaves what it
-    /// stops at as it was; does to the others what [`Fast::event`] would.
+    /// Decodes calls and exits of the thread of the event before, until one is not, or the block is full. Leaves what
+    /// it stops at as it was; does to the others what [`Fast::event`] would.
     #[inline]
     fn calls<const FORM: u8, const BIG: bool>(&mut self) {
         let (Some((ids_at, name_at)), Some((ids, name, thread))) = (self.who, self.before) else {
