@@ -364,10 +364,7 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     fn past(&self) -> Counters {
         let mut past = self.ports.past().clone();
         let of_none = self.unsent.iter().filter(|account| self.ports.get(account.port).is_none());
-        for account in of_none {
-            account.take_back(&mut past);
-            past.drop_one(DropReason::TxRefused);
-        }
+        of_none.for_each(|account| account.refuse(&mut past));
         if self.ports.ids().is_empty() {
             past.merge(&self.host.counters);
         }
@@ -419,8 +416,7 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
             });
         }
         for unsent in self.unsent.iter().filter(|account| account.port == port) {
-            unsent.take_back(&mut counters);
-            counters.drop_one(DropReason::TxRefused);
+            unsent.refuse(&mut counters);
         }
         counters
     }

@@ -11,7 +11,7 @@
 //! vain is given back to be counted.
 
 use crate::{address::is_unicast_mac, config::HostLimits, limit::RateLimit, siphash::Keyed};
-use laneway_core::{Counters, PortId};
+use laneway_core::{Counters, DropReason, PortId};
 use laneway_wire::Mac;
 use std::{
     collections::{HashMap, VecDeque},
@@ -79,8 +79,9 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// What was counted there as sent was not.
-    pub(crate) fn take_back(self, counters: &mut Counters) {
+    /// What was counted there as sent was refused.
+    pub(crate) fn refuse(self, counters: &mut Counters) {
+        counters.drop_one(DropReason::TxRefused);
         counters.tx_frames = counters.tx_frames.saturating_sub(1);
         counters.tx_bytes = counters.tx_bytes.saturating_sub(self.payload_bytes.into());
     }

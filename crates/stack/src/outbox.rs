@@ -312,9 +312,9 @@ fn take_back_refused<L: FrameLane>(
 ) {
     sent.take_back(lane.refused(interface), |account| {
         let counters = book(account, ports, own);
-        counters.drop_one(DropReason::TxRefused);
-        if let Some(account) = account {
-            account.take_back(counters);
+        match account {
+            Some(account) => account.refuse(counters),
+            None => counters.drop_one(DropReason::TxRefused),
         }
     });
 }
