@@ -266,18 +266,11 @@ impl Evidence<'_> {
     }
 
     /// The kernel sees no hypervisor that takes the CPU: such silences are in each function as often as the worker is
-    /// there. One that has more of them than chance gives it (Chernoff's bound of the binomial) is slow by itself.
+    /// there. One that has more of them than chance gives it is slow by itself.
     fn is_beyond_chance(&self, worker: &Worker, gap: &Gap) -> bool {
         let alike = worker.gaps.iter().filter(|other| other.part == gap.part && !other.is_its_own);
         let all: u64 = alike.map(|other| other.times).sum();
-        let (part, usual) = (gap.times as f64 / all.max(1) as f64, self.presence(worker, gap));
-        if part <= usual {
-            return false;
-        }
-        // 0 times a logarithm of 0 is 0 here.
-        let term = |a: f64, b: f64| if a > 0.0 { a * (a / b).ln() } else { 0.0 };
-        let divergence = term(part, usual) + term(1.0 - part, 1.0 - usual);
-        (-(all as f64) * divergence).exp() < BY_HOST_MAX
+        are_beyond_chance(gap.times, all, self.presence(worker, gap))
     }
 
     /// Of the time that a worker is in its functions on its CPU, the share that it is in this one.
@@ -593,4 +586,32 @@ fn carries_packets(model: &Model, row: &Row) -> bool {
 fn place(row: &LossRow) -> String {
     let port = row.port.map_or_else(String::new, |port| format!(" on port {port}"));
     format!("{} {}{port}", row.packets, row.reason)
+}
+
+/// Whether a function that a worker is in for `usual` of its time has so many of `all` silences that chance does not give
+/// it as many: Chernoff's bound of the binomial.
+fn are_beyond_chance(times: u64, all: u64, usual: f64) -> bool {
+    let part = times as f64 / all.max(1) as f64;
+    if part <= usual {
+        return false;
+    }
+    // 0 times a logarithm of 0 is 0 here.
+    let term = |a: f64, b: f64| if a > 0.0 { a * (a / b).ln() } else { 0.0 };
+    let divergence = term(part, usual) + term(1.0 - part, 1.0 - usual);
+    (-(all as f64) * divergence).exp() < BY_HOST_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silences_are_a_functions_own_where_chance_does_not_put_them_there() {
+        // Where the worker always is, and as often as it is there.
+        assert!(!are_beyond_chance(49, 49, 1.0) && !are_beyond_chance(40, 50, 0.85));
+        assert!(!are_beyond_chance(30, 30, 0.85) && !are_beyond_chance(1, 1, 0.05));
+        // Where it hardly is, or never but then; and more often than it is there.
+        assert!(are_beyond_chance(3, 3, 0.05) && are_beyond_chance(1, 9, 0.0));
+        assert!(are_beyond_chance(90, 100, 0.5) && are_beyond_chance(60, 60, 0.85));
+    }
 }
