@@ -18,12 +18,13 @@ use crate::{
     growth::Growth,
     ip, isn,
     outbox::Hop,
+    recovery::{self, Looked, Recovery},
     reset::Segment,
     sequence::{Received, Scale, Sent},
     syn::{Imagined, SynOptions, WINDOW_SHIFT_MAX},
 };
 use laneway_core::{Burst, Close};
-use laneway_wire::{IPV6_BYTES, Mac, TCP_BYTES_MIN};
+use laneway_wire::{IPV6_BYTES, Mac, TCP_BYTES_MIN, tcp_flags};
 use smoltcp::{
     iface::{Config, Interface, PollResult, SocketHandle, SocketSet},
     socket::tcp::{CongestionControl, Socket, SocketBuffer, State},
@@ -70,8 +71,8 @@ pub(crate) struct Connection {
     /// The port of the stack that accepted it, and the interface that it came in on.
     pub(crate) port: u8,
     pub(crate) link: u8,
-    /// Where segments go: the MAC address of the last segment that moved the connection. Whoever
-    /// can send such a one knows its sequence numbers.
+    /// Where segments go: the MAC address of the last segment that moved the connection. A host
+    /// that can send such a one knows its sequence numbers.
     pub(crate) peer_mac: Mac,
     mtu_bytes: usize,
     interface: Interface,
@@ -104,6 +105,7 @@ pub(crate) struct Connection {
     finished: bool,
     sent: Sent,
     received: Received,
+    recovery: Recovery,
     /// What the peer's SYN said.
     peer: SynOptions,
     /// When the SYN came; nothing if it left no trace.
@@ -174,6 +176,7 @@ impl Connection {
             finished: false,
             sent: Sent::default(),
             received: Received::default(),
+            recovery: Recovery::default(),
             peer: SynOptions::of_mss(0),
             syn_ns: None,
             growth: Growth::new(0, 0, u64::MAX, 0),
@@ -254,13 +257,65 @@ impl Connection {
         let round_ns = self.syn_ns.map_or(u64::MAX, |syn_ns| now_ns.saturating_sub(syn_ns));
         let window_bytes = self.seen().recv_capacity();
         self.growth = Growth::new(self.received.end, window_bytes, round_ns, now_ns);
+        self.recovery = Recovery::new(self.received.acknowledged, round_ns, now_ns);
     }
 
     /// Looks at a segment that [`Connection::receive`] was given.
     pub(crate) fn follow(&mut self, segment: &Segment, now_ns: u64) {
         let buffer_bytes = self.seen().recv_capacity();
+        let tcp = segment.tcp;
+        let is_duplicate = tcp.flags & tcp_flags::ACK != 0
+            && segment.sequence_bytes == 0
+            && tcp.acknowledgement == self.received.acknowledged
+            && tcp.window == self.received.window;
         self.received.follow(segment, buffer_bytes);
         self.growth.receive(self.received.end, buffer_bytes, now_ns);
+        let acknowledged = self.received.acknowledged;
+        let sent = self.sent.end.unwrap_or(acknowledged);
+        let looked = Looked { acknowledged, sent, is_duplicate };
+        if self.recovery.look(looked, now_ns) && self.under_way_bytes() > 0 {
+            self.send_again(false, now_ns);
+        }
+    }
+
+    /// Bytes that were sent and not acknowledged.
+    fn under_way_bytes(&self) -> usize {
+        match self.seen().send_queue() {
+            // A FIN counts for a byte in what was sent.
+            0 => 0,
+            _ => self.received.under_way_bytes(&self.sent),
+        }
+    }
+
+    /// Has smoltcp send the first segment again that is not acknowledged, by showing it what it does that for: three
+    /// duplicate acknowledgements. It counts them from the last new one; where it may have counted three already, two
+    /// changes of the window begin anew.
+    fn send_again(&mut self, has_counted: bool, now_ns: u64) {
+        let Received { end, acknowledged, window, .. } = self.received;
+        // The FIN of the peer has a number of its own.
+        let sequence = end.wrapping_add(u32::from(self.peer_finished()));
+        let windows = [window ^ 1, window].into_iter().filter(|_| has_counted);
+        let duplicates = std::iter::repeat_n(window, recovery::DUPLICATES.into());
+        let mut reply = Reply::new();
+        for window in windows.chain(duplicates) {
+            let segment = Imagined::segment(self.ends, (sequence, acknowledged, window), 0);
+            self.receive(segment.bytes(), &mut reply, now_ns);
+        }
+    }
+
+    /// Sends the first segment again that is not acknowledged, if it is time to.
+    fn probe(&mut self, now_ns: u64) {
+        let is_due = self.probe_due_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        if is_due && let Some(sent) = self.sent.end {
+            self.recovery.probe(sent, now_ns);
+            self.send_again(true, now_ns);
+        }
+    }
+
+    fn probe_due_ns(&self) -> Option<u64> {
+        let can_send = matches!(self.state(), State::Established | State::CloseWait);
+        let mss_bytes = usize::from(self.peer.mss_bytes);
+        self.recovery.due_ns(self.under_way_bytes(), mss_bytes).filter(|_| can_send)
     }
 
     /// Takes a socket that listens through a handshake that the app never sees, as far as its SYN-ACK: the
@@ -425,6 +480,7 @@ impl Connection {
         self.backlog_at = 0;
         self.finished = false;
         self.sent = Sent::default();
+        self.recovery = Recovery::default();
         for memory in [&mut self.unread, &mut self.backlog] {
             memory.clear();
             memory.shrink_to(KEPT_BYTES_MAX);
@@ -623,7 +679,9 @@ impl Connection {
             let unread = self.seen().recv_queue();
             self.consume(unread);
         }
-        self.due_ns(now_ns)
+        self.probe(now_ns);
+        let dues = [self.due_ns(now_ns), self.probe_due_ns()];
+        dues.into_iter().flatten().min()
     }
 
     /// The send buffer is let run empty, so that a larger one can take its place.
@@ -639,6 +697,25 @@ impl Connection {
     /// Lets TCP send in frames of `burst` from `used` on. False when it would send more than there
     /// are frames.
     pub(crate) fn transmit(
+        &mut self,
+        burst: &mut Burst,
+        used: &mut usize,
+        hop: Hop,
+        spill: (&mut Vec<u8>, &mut u64),
+        now_ns: u64,
+    ) -> bool {
+        let before = (self.sent.end, self.under_way_bytes());
+        let is_done = self.fill(burst, used, hop, spill, now_ns);
+        if let Some(end) = self.sent.end
+            && before.0 != Some(end)
+        {
+            self.recovery.send(end, before.1, now_ns);
+        }
+        is_done
+    }
+
+    /// Does so, and looks at nothing.
+    fn fill(
         &mut self,
         burst: &mut Burst,
         used: &mut usize,

@@ -50,6 +50,7 @@ mod nd;
 mod neighbour;
 mod outbox;
 mod ports;
+mod recovery;
 mod report;
 mod reset;
 mod resolve;

@@ -625,6 +625,37 @@ fn a_stream_over_a_long_path_is_four_times_as_quick_with_windows_that_grow() {
     }
 }
 
+/// How long 8 MiB take to a peer a millisecond away over a link that loses frames of both directions.
+fn lossy_ns(loss: &str, seed: u64) -> u64 {
+    let spec = format!("sim:frames=4096,queue=8192,seed={seed},loss={loss},delay_us=500");
+    let mut bench = Bench::new(&spec, &config(&["10.0.0.1:7"]), source());
+    bench.far_bytes = MIB / 8;
+    let far = bench.connect(near(7));
+    assert!(bench.until(MINUTE, |b| b.app.opened == 1), "{spec}");
+    let began_ns = bench.now_ns();
+    bench.far(far).write(&[1]);
+    let is_there = |b: &mut Bench<Server>| b.far(far).received.len() == 8 * MIB;
+    assert!(bench.until(10 * MINUTE, is_there), "{spec}");
+    assert!(bench.far(far).received == bytes(9, 8 * MIB), "{spec}");
+    bench.now_ns() - began_ns
+}
+
+/// smoltcp's timer is a second at least. Of some sixty losses several are in one window, of what was sent again, or of the
+/// last segments: each would wait for it.
+#[test]
+fn what_is_lost_is_sent_again_in_round_trips_and_not_in_seconds() {
+    for loss in ["0.001", "0.01"] {
+        for seed in 1..=4 {
+            let took_ns = lossy_ns(loss, seed);
+            assert!(
+                took_ns < 6_000_000_000,
+                "{loss} lost, seed {seed}: {} ms",
+                took_ns / 1_000_000
+            );
+        }
+    }
+}
+
 #[test]
 fn bytes_are_exact_while_windows_grow_whatever_the_link_does() {
     const BYTES: usize = 60_000;
