@@ -19,7 +19,6 @@ mod page;
 mod pings;
 mod plots;
 mod summary;
-mod svg;
 mod table;
 mod terminal;
 mod why;

@@ -43,6 +43,21 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// A path below the page's folder as a reference that is nothing else: whatever has a meaning in a reference is written
+/// by its code, the colon of a scheme included.
+pub fn file_reference(path: &str) -> String {
+    let mut reference = String::new();
+    for byte in path.trim_start_matches('/').bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                reference.push(char::from(byte));
+            }
+            other => put!(&mut reference, "%{other:02X}"),
+        }
+    }
+    reference
+}
+
 /// True for characters that change how their neighbours are shown: control codes (terminals obey
 /// them) and overrides of the writing direction (a file name could be shown backwards).
 pub fn is_unprintable(c: char) -> bool {
@@ -57,6 +72,7 @@ mod tests {
     #[test]
     fn nothing_special_survives() {
         let shown = escape("<a href=\"x\" id='y'>&\u{1b}[31m\u{202e}").to_string();
+        assert_eq!(file_reference("/a b/x:y.html"), "a%20b/x%3Ay.html");
         assert_eq!(shown, "&#60;a href=&#34;x&#34; id=&#39;y&#39;&#62;&#38;\u{fffd}[31m\u{fffd}");
     }
 }

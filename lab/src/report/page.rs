@@ -7,55 +7,43 @@
 
 use super::pings;
 use super::plots;
-use super::table::{self, Cell, Scope, Table};
+use super::table::{self as race_table, Scope};
 use super::why;
 use super::wording::{
     Missing, arm_name, base_name, caps, claim_figure, claim_word, direction, disclaimer, doubt,
-    effect_note, estimated_effect, generator_lines, goal_word, half_width, interval,
+    effect_note, estimated_effect, generator_lines, glyph, goal_word, half_width, interval,
     is_noise_floor, load_name, machine_lines, metrics, missing_caps, noise_floor_beside,
     noise_floor_gap, outcome_sentence, outcome_word, plural, scope, shell_command, threshold,
 };
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
+use laneway_page::document::{self, facts, list};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, figure, percent, utc};
 use laneway_page::script;
-use laneway_stats::Verdict;
+use laneway_page::table::{self, Table, absent};
 use serde_json::Value;
 
 const STYLE: &str = include_str!("../../assets/report.css");
-/// Words longer than this get a column wide enough to read.
-const PROSE_BYTES_MIN: usize = 40;
 /// With more loads than this the state of the bench stands below the verdicts, not beside them.
 const LOADS_BESIDE_MAX: usize = 3;
 
 /// The whole page.
 pub(super) fn page(result: &RaceResult) -> String {
-    let mut out = String::with_capacity(1 << 18);
-    put!(
-        &mut out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n\
-         <title>{}: {}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
-        escape(&result.title),
-        outcome_word(result.outcome),
-        script::STYLE
-    );
+    let title = format!("{}: {}", result.title, outcome_word(result.outcome));
+    let mut out = document::begin(&title, STYLE);
     heading(&mut out, result);
     out.push_str("<main>\n");
     first_screen(&mut out, result);
     plot_sections(&mut out, result);
     let mut tables = pings::tables(result);
-    tables.extend([table::rates(result), table::ledger(result)]);
-    tables.extend(Scope::tabled(result).map(|scope| table::latency(result, scope)));
-    tables.push(table::memory(result));
+    tables.extend([race_table::rates(result), race_table::ledger(result)]);
+    tables.extend(Scope::tabled(result).map(|scope| race_table::latency(result, scope)));
+    tables.push(race_table::memory(result));
     out.push_str("<section>\n<h2 id=\"figures\">Figures</h2>\n");
     for table in &tables {
-        html_table(&mut out, table);
+        table::html(&mut out, table);
     }
-    let findings = table::findings(result);
+    let findings = race_table::findings(result);
     folded_table(
         &mut out,
         &format!(
@@ -68,7 +56,7 @@ pub(super) fn page(result: &RaceResult) -> String {
     whys(&mut out, result);
     modes(&mut out, result);
     bench(&mut out, result);
-    let (generator, segments) = (table::generator(result), table::segments(result));
+    let (generator, segments) = (race_table::generator(result), race_table::segments(result));
     traffic(&mut out, result, &generator);
     out.push_str("<section>\n<h2 id=\"segments\">Segments</h2>\n");
     put!(&mut out, "<p>{}</p>\n", escape(&segments_sentence(result)));
@@ -80,12 +68,11 @@ pub(super) fn page(result: &RaceResult) -> String {
     put!(
         &mut out,
         "</main>\n<footer><p>laneway {}, schema {}. Written from result.json; one file per trial lies \
-         beside it.</p></footer>\n<script>\n\"use strict\";\n{}{}</script>\n</body>\n</html>\n",
+         beside it.</p></footer>\n",
         escape(&result.version),
-        escape(&result.schema),
-        script::READINGS,
-        script::TABLES
+        escape(&result.schema)
     );
+    document::end(&mut out, &[script::READINGS, script::TABLES]);
     out
 }
 
@@ -230,16 +217,6 @@ fn verdict_cell(out: &mut String, result: &RaceResult, finding: &Finding) {
         escape(&interval(finding).unwrap_or_else(|| "no interval".to_owned())),
         escape(&noise_floor_beside(result, finding))
     );
-}
-
-/// A sign for each verdict, so that colour is never the only bearer.
-fn glyph(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "\u{25b2}",
-        Verdict::Worse => "\u{25bc}",
-        Verdict::Same => "=",
-        Verdict::Inconclusive => "?",
-    }
 }
 
 fn doubts(out: &mut String, result: &RaceResult) {
@@ -440,96 +417,8 @@ fn segments_sentence(result: &RaceResult) -> String {
 /// A table too long to stand open between others.
 fn folded_table(out: &mut String, summary: &str, table: &Table) {
     put!(out, "<details>\n<summary>{}</summary>\n", escape(summary));
-    html_table(out, table);
+    table::html(out, table);
     out.push_str("</details>\n");
-}
-
-fn html_table(out: &mut String, table: &Table) {
-    if table.rows.is_empty() {
-        put!(out, "<p class=\"gap\">{}: no figures.</p>\n", escape(&table.caption));
-        return;
-    }
-    put!(
-        out,
-        "<div class=\"scroll\" tabindex=\"0\">\n<table class=\"sortable\">\n\
-         <caption>{}</caption>\n<thead><tr>",
-        escape(&table.caption)
-    );
-    for (index, column) in table.columns.iter().enumerate() {
-        let class = if table.has_figures(index) { " class=\"number\"" } else { "" };
-        put!(
-            out,
-            "<th scope=\"col\"{class} title=\"{}\">{}",
-            escape(&column.note),
-            escape(&column.head)
-        );
-        if !column.unit.is_empty() {
-            put!(out, " <span class=\"unit\">{}</span>", column.unit);
-        }
-        out.push_str("</th>");
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for row in &table.rows {
-        out.push_str(if row.opens_group { "<tr class=\"opens\">" } else { "<tr>" });
-        for (index, cell) in row.cells.iter().enumerate() {
-            let (tag, scope) =
-                if index < table.heads { ("th", " scope=\"row\"") } else { ("td", "") };
-            match cell {
-                Cell::Words(words) => {
-                    let class = if words.len() > PROSE_BYTES_MIN { " class=\"prose\"" } else { "" };
-                    put!(out, "<{tag}{scope}{class}>{}</{tag}>", escape(words));
-                }
-                Cell::Figure(shown, value) if value.is_finite() => put!(
-                    out,
-                    "<{tag}{scope} class=\"number\" data-value=\"{value}\">{}</{tag}>",
-                    escape(shown)
-                ),
-                Cell::Figure(..) => absent(out, "the value is not a number"),
-                Cell::Verdict(verdict) => put!(
-                    out,
-                    "<td class=\"verdict {verdict}\"><span class=\"word\">{} {verdict}</span></td>",
-                    glyph(*verdict)
-                ),
-                Cell::Check(found, true) => put!(out, "<td>{}</td>", escape(found)),
-                Cell::Check(found, false) => {
-                    let prose = if found.len() > PROSE_BYTES_MIN { " prose" } else { "" };
-                    put!(out, "<td class=\"bad{prose}\">{}</td>", escape(found));
-                }
-                Cell::Absent(reason) => absent(out, reason),
-                Cell::Link(words, path) => put!(
-                    out,
-                    "<{tag}{scope}><a href=\"{}\">{}</a></{tag}>",
-                    escape(&beside(path)),
-                    escape(words)
-                ),
-            }
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n");
-}
-
-fn absent(out: &mut String, reason: &str) {
-    put!(
-        out,
-        "<td class=\"absent\" title=\"{0}\"><abbr title=\"{0}\">{ABSENT}</abbr></td>",
-        escape(reason)
-    );
-}
-
-/// A path below the report's folder as a reference that is nothing else: whatever has a meaning in a reference
-/// is written by its code, the colon of a scheme included.
-fn beside(path: &str) -> String {
-    let mut reference = String::new();
-    for byte in path.trim_start_matches('/').bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
-                reference.push(char::from(byte));
-            }
-            other => put!(&mut reference, "%{other:02X}"),
-        }
-    }
-    reference
 }
 
 /// Why each arm is as it is, by its trace.
@@ -544,7 +433,7 @@ fn whys(out: &mut String, result: &RaceResult) {
         escape(&why::preface(result))
     );
     for table in why::tables(result, true) {
-        html_table(out, &table);
+        table::html(out, &table);
     }
     for (arm, lines) in why::explanations(result) {
         put!(out, "<h3>{}</h3>\n", escape(&arm));
@@ -604,7 +493,7 @@ fn bench(out: &mut String, result: &RaceResult) {
     out.push_str("</div>\n<div>\n<h3>Topology, as read back</h3>\n");
     let mut lines = Vec::new();
     flatten(&result.topology, "", &mut lines);
-    facts(out, lines.into_iter());
+    facts(out, lines);
     out.push_str("</div>\n</div>\n</section>\n");
 }
 
@@ -657,7 +546,7 @@ fn traffic(out: &mut String, result: &RaceResult, generator: &Table) {
         ("schedule", traffic.schedule.clone()),
     ];
     facts(out, lines.map(|(name, value)| (name.to_owned(), value)).into_iter());
-    html_table(out, generator);
+    table::html(out, generator);
     out.push_str("</section>\n");
 }
 
@@ -740,28 +629,4 @@ fn method(out: &mut String, result: &RaceResult, tables: &[&Table]) {
         );
     }
     out.push_str("</details>\n</section>\n");
-}
-
-fn list(out: &mut String, class: &str, lines: &[String]) {
-    if lines.is_empty() {
-        return;
-    }
-    put!(out, "<ul class=\"{class}\">\n");
-    for line in lines {
-        put!(out, "<li>{}</li>\n", escape(line));
-    }
-    out.push_str("</ul>\n");
-}
-
-fn facts(out: &mut String, pairs: impl Iterator<Item = (String, String)>) {
-    let mut pairs = pairs.peekable();
-    if pairs.peek().is_none() {
-        put!(out, "{ABSENT}");
-        return;
-    }
-    out.push_str("<dl>\n");
-    for (name, value) in pairs {
-        put!(out, "<dt>{}</dt><dd>{}</dd>\n", escape(&name), escape(&value));
-    }
-    out.push_str("</dl>\n");
 }

@@ -2,11 +2,12 @@
 //! had, for both probes, with what it lacked: percentiles, how many were sent and not replied to, and what each arm
 //! obtained.
 
-use super::table::{Cell, Column, Row, Table, arm_column, column, counted};
+use super::table::{arm_column, counted};
 use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
 use crate::result::{CapacityRow, CapacitySection, PingRow, PingSection, RaceResult};
 use crate::round_trips::Rtt;
 use laneway_page::number::{count, figure, percent};
+use laneway_page::table::{Cell, Column, Row, Table, column};
 
 /// What a row of these tables was measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,15 @@
 //! of showing an empty frame. Both scopes of latency get panels of their own and never share an
 //! axis.
 
-use super::svg::{ARM_STYLES, Anchor, Drawing, PART_STYLES, Scale, latency_tick, linear_tick};
 use super::table::{Scope, closing, loss_places};
 use super::wording::{
     arm_name, effect, estimated_effect, interval, is_noise_floor, is_scheduled, load_name,
     scheduled, summary_of, timed,
 };
 use crate::result::{Finding, RaceResult, Summary};
+use laneway_page::drawing::{
+    Anchor, Drawing, PART_STYLES, SERIES_STYLES, Scale, latency_tick, linear_tick,
+};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{count, duration, figure, percent, short};
 use laneway_stats::{CurvePoint, LatencySummary, Scale as EffectScale};
@@ -26,7 +28,7 @@ pub(super) fn legend(result: &RaceResult) -> String {
     let mut out = String::from("<ul class=\"legend\" aria-label=\"Arms\">\n");
     for (index, arm) in result.arms.iter().enumerate() {
         let mut sample = Drawing::new(34.0, 14.0);
-        sample.line(&format!("curve a{}", index % ARM_STYLES), (1.0, 7.0), (33.0, 7.0));
+        sample.line(&format!("curve a{}", index % SERIES_STYLES), (1.0, 7.0), (33.0, 7.0));
         sample.marker(index, arm.is_noise_floor, (17.0, 7.0), 4.5, "");
         let role = match (index, arm.is_noise_floor) {
             (0, _) => " (base)",
@@ -120,10 +122,10 @@ fn against_load(
             }
         }
         let line: Vec<_> = points.iter().map(|&(px, _, [median, ..])| (px, y.at(median))).collect();
-        drawing.path(&format!("curve a{}", arm % ARM_STYLES), &line);
+        drawing.path(&format!("curve a{}", arm % SERIES_STYLES), &line);
         for (px, load, [median, min, max]) in points {
             let px = px + aside;
-            let class = format!("whisker a{}", arm % ARM_STYLES);
+            let class = format!("whisker a{}", arm % SERIES_STYLES);
             drawing.line(&class, (px, y.at(min)), (px, y.at(max)));
             for end in [min, max] {
                 drawing.line(&class, (px - 3.0, y.at(end)), (px + 3.0, y.at(end)));
@@ -230,7 +232,7 @@ pub(super) fn latency_panels(result: &RaceResult, scope: Scope) -> String {
                 .map(|point| (x.at(-point.beyond.log10()), y.at(point.value_ns as f64)))
                 .collect();
             drawn += usize::from(!line.is_empty());
-            drawing.path(&format!("curve a{}", arm % ARM_STYLES), &line);
+            drawing.path(&format!("curve a{}", arm % SERIES_STYLES), &line);
             if let Some(latency) = scope.summary(summary) {
                 latency_marks(&mut drawing, result, (arm, load), latency, &x, &y);
             }
@@ -585,7 +587,7 @@ fn pair_dots(
 ) {
     let comparison = &finding.comparison;
     let scale = comparison.rule.scale;
-    let class = finding.arm % ARM_STYLES;
+    let class = finding.arm % SERIES_STYLES;
     if let Some(band) = comparison.interval {
         let (upper, lower) = (y.at(band.upper * factor), y.at(band.lower * factor));
         let title = format!(

@@ -3,7 +3,7 @@
 //! verdicts with their intervals; everything else stays in the result.
 
 use super::pings;
-use super::table::{self, Cell, Scope, Table};
+use super::table::{self, Scope};
 use super::terminal::printable;
 use super::why;
 use super::wording::{
@@ -15,6 +15,7 @@ use super::wording::{
 use crate::result::{ClaimOutcome, Finding, RaceResult};
 use laneway_page::markup::put;
 use laneway_page::number::{ABSENT, figure, utc};
+use laneway_page::table::{Cell, Table};
 
 /// The whole summary, ending in a line feed.
 pub(super) fn summary(result: &RaceResult) -> String {
@@ -172,11 +173,9 @@ fn markdown_table(out: &mut String, table: &Table) {
         out.push('|');
         for cell in &row.cells {
             let text = match cell {
-                Cell::Words(text) | Cell::Figure(text, _) | Cell::Check(text, true) => inline(text),
                 Cell::Check(text, false) => format!("**{}**", inline(text)),
-                Cell::Verdict(verdict) => verdict.to_string(),
                 Cell::Absent(_) => printable(ABSENT),
-                Cell::Link(text, path) => inline(&format!("{text}: {path}")),
+                cell => inline(&cell.text()),
             };
             put!(out, " {text} |");
         }

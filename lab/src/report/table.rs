@@ -1,70 +1,16 @@
 //! The tables of a report as plain data: built once from the result, shown three ways.
 //!
-//! A column carries its unit and the sentence that explains it, so the method notes cannot drift
-//! from the tables. A figure that was not measured is [`Cell::Absent`] with its reason, never a
-//! zero. Tables of latencies exist per scope only, so two scopes never share a column.
+//! Tables of latencies exist per scope only, so two scopes never share a column.
 
 use super::wording::{
-    arm_name, doubt, estimated_effect, generator_state, half_width, interval, is_noise_floor,
-    is_scheduled, load_name, no_figure, noise_floor, plural, summary_of, threshold,
+    arm_name, doubt, estimated_effect, generator_state, glyph, half_width, interval,
+    is_noise_floor, is_scheduled, load_name, no_figure, noise_floor, plural, summary_of, threshold,
 };
 use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
 use laneway_core::DropReason;
 use laneway_page::number::{count, duration, figure, percent, signed_count};
+use laneway_page::table::{Cell, Column, Row, Table, column};
 use laneway_stats::{Direction, LatencySummary, Verdict};
-
-/// One table.
-pub(super) struct Table {
-    /// What it shows.
-    pub(super) caption: String,
-    /// Left to right.
-    pub(super) columns: Vec<Column>,
-    /// Leading columns that name the row.
-    pub(super) heads: usize,
-    /// Top to bottom.
-    pub(super) rows: Vec<Row>,
-}
-
-impl Table {
-    /// Whether a column holds figures, which line up at their right.
-    pub(super) fn has_figures(&self, column: usize) -> bool {
-        self.rows.iter().any(|row| matches!(row.cells.get(column), Some(Cell::Figure(..))))
-    }
-}
-
-/// One column.
-pub(super) struct Column {
-    /// Its head.
-    pub(super) head: String,
-    /// Unit of its figures; empty for words.
-    pub(super) unit: &'static str,
-    /// One sentence: what the figures mean.
-    pub(super) note: String,
-}
-
-/// One row.
-pub(super) struct Row {
-    /// One per column.
-    pub(super) cells: Vec<Cell>,
-    /// True where a new group (a load, a metric) begins.
-    pub(super) opens_group: bool,
-}
-
-/// One cell.
-pub(super) enum Cell {
-    /// Words.
-    Words(String),
-    /// A figure as shown, and its value for sorting.
-    Figure(String, f64),
-    /// What the statistics say.
-    Verdict(Verdict),
-    /// A check: what it found, and whether that is as it must be.
-    Check(String, bool),
-    /// Not measured, for this reason.
-    Absent(String),
-    /// Words, and the file beside the report that they lead to.
-    Link(String, String),
-}
 
 /// The scopes of latency.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -412,7 +358,7 @@ pub(super) fn findings(result: &RaceResult) -> Table {
                     || Cell::Absent("the A/A pair gives no interval here".to_owned()),
                     Cell::Words,
                 ),
-                Cell::Verdict(finding.judgement.verdict),
+                verdict_cell(finding.judgement.verdict),
                 Cell::Figure(threshold(finding), finding.judgement.threshold),
                 counted(comparison.effects.len() as u64),
                 comparison
@@ -606,8 +552,15 @@ pub(super) fn counted(n: u64) -> Cell {
     Cell::Figure(count(n), n as f64)
 }
 
-pub(super) fn column(head: &str, unit: &'static str, note: &str) -> Column {
-    Column { head: head.to_owned(), unit, note: note.to_owned() }
+/// A verdict, with its colour and its sign.
+fn verdict_cell(verdict: Verdict) -> Cell {
+    let class = match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::Same => "same",
+        Verdict::Inconclusive => "inconclusive",
+    };
+    Cell::Word { class, sign: glyph(verdict), word: verdict.to_string() }
 }
 
 fn load_column() -> Column {

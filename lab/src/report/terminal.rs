@@ -9,7 +9,7 @@ mod screen;
 pub(super) use screen::screen;
 
 use super::pings;
-use super::table::{self, Cell, Scope, Table};
+use super::table::{self, Scope};
 use super::why;
 use super::wording::{
     arm_name, base_name, claim_figure, claim_word, direction, disclaimer, doubt, effect_note,
@@ -20,6 +20,7 @@ use super::wording::{
 use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_page::markup::{is_unprintable, put};
 use laneway_page::number::{ABSENT, figure, plain, utc};
+use laneway_page::table::{Cell, Table};
 use laneway_stats::Verdict;
 
 /// Widest line.
@@ -321,8 +322,11 @@ impl Page {
 fn aligned(table: &Table) -> Vec<String> {
     let heads: Vec<String> = table.columns.iter().map(|c| printable(&c.head)).collect();
     let units: Vec<String> = table.columns.iter().map(|c| printable(c.unit)).collect();
-    let rows: Vec<Vec<String>> =
-        table.rows.iter().map(|row| row.cells.iter().map(shown).collect()).collect();
+    let rows: Vec<Vec<String>> = table
+        .rows
+        .iter()
+        .map(|row| row.cells.iter().map(|cell| printable(&cell.text())).collect())
+        .collect();
     let is_name = |column: usize| {
         table.rows.iter().all(|row| matches!(row.cells.get(column), Some(Cell::Words(_))))
             && column < table.heads
@@ -367,15 +371,6 @@ fn aligned(table: &Table) -> Vec<String> {
         lines.push(line(cells));
     }
     lines
-}
-
-fn shown(cell: &Cell) -> String {
-    match cell {
-        Cell::Words(text) | Cell::Figure(text, _) | Cell::Check(text, _) => printable(text),
-        Cell::Verdict(verdict) => verdict.to_string(),
-        Cell::Absent(_) => printable(ABSENT),
-        Cell::Link(text, path) => printable(&format!("{text}: {path}")),
-    }
 }
 
 /// Text without anything that a terminal obeys, on one line.

@@ -3,11 +3,13 @@
 //! Must always hold: the section says before anything else that nothing in it was measured for a verdict; what
 //! tracing cost stands beside it without one; an arm without an explanation is named with the reason.
 
-use super::table::{Cell, Row, Table, arm_column, column};
+use super::table::arm_column;
 use super::wording::{arm_name, load_name, plural};
 use crate::result::RaceResult;
 use crate::why::{Advice, Detection, Explanation, TRACER, TracedArm, TracingCost};
+use laneway_page::markup::file_reference;
 use laneway_page::number::{count, duration, figure, ratio, tied};
+use laneway_page::table::{Cell, Row, Table, column};
 
 /// The heading of the section, in all three forms.
 pub(super) const HEADING: &str = "Why: a trace of each worker";
@@ -68,7 +70,7 @@ fn shares(result: &RaceResult, with_links: bool) -> Table {
                 cells.extend(share_cells(explanation));
                 if with_links {
                     cells.push(match &traced.page {
-                        Some(page) => Cell::Link("page".to_owned(), page.clone()),
+                        Some(page) => Cell::Link("page".to_owned(), file_reference(page)),
                         None => Cell::Absent("no page was written".to_owned()),
                     });
                 }

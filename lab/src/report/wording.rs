@@ -10,7 +10,7 @@ use crate::result::{
 use crate::timetable::Spacing;
 use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
 use laneway_stats::pairs::{Doubt, Interval};
-use laneway_stats::{Direction, Scale};
+use laneway_stats::{Direction, Scale, Verdict};
 
 /// In front of the name of an arm that does not say what it received.
 const PER_OFFERED: &str = "[per offered]";
@@ -499,6 +499,16 @@ fn shown_unit(value: f64, unit: &str) -> (f64, &str) {
 fn signed(value: f64) -> String {
     let sign = if value > 0.0 { "+" } else { "" };
     format!("{sign}{}", figure(value))
+}
+
+/// A sign for each verdict, so that colour is never the only bearer.
+pub(super) fn glyph(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "\u{25b2}",
+        Verdict::Worse => "\u{25bc}",
+        Verdict::Same => "=",
+        Verdict::Inconclusive => "?",
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
 // Shared by all parts of the page: its data, figures as people read them, colours, canvases.
-"use strict";
 
 const trace = JSON.parse(document.getElementById("trace").textContent);
 const IDLE = trace.layers.indexOf("idle polling");

@@ -1,7 +1,7 @@
 //! Names as pages show them, and JSON inside HTML.
 //!
 //! Must always hold: no name from a trace reaches a page but through [`escape`](laneway_page::markup::escape) or
-//! [`json_in_script`]. Whoever built the traced program chose them.
+//! [`json_in_script`]. The builder of the traced program chose them.
 
 use laneway_page::markup::is_unprintable;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Names for the numbers of a trace, asked for once per number.
 //!
-//! Names come from traced programs and are hostile: whoever writes them escapes them for his format.
+//! Names come from traced programs and are hostile: each exporter escapes them for its format.
 
 use crate::nest::Frame;
 use laneway_trace_read::FunctionKey;

@@ -15,9 +15,11 @@ mod figures;
 use crate::figure::{duration_ns, moment};
 use crate::markup::json_in_script;
 use crate::table::{confidence_name, confidence_of, state_name};
+use laneway_page::document::{self, facts, list};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent, tied, utc};
 use laneway_page::script;
+use laneway_page::table::{self, Cell, Table, column};
 use laneway_trace::result::{Analysis, CalibrationSource, Finding, Layer, Mark, State, TimeLine};
 
 /// Rows of the functions table, and histograms of durations; the rest is in the CSV tables.
@@ -51,19 +53,8 @@ const SCRIPT: [&str; 7] = [
 /// The whole page.
 #[must_use]
 pub fn page(analysis: &Analysis) -> String {
-    let mut out = String::with_capacity(1 << 20);
     let inputs = analysis.coverage.inputs.join(", ");
-    put!(
-        &mut out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; script-src 'unsafe-inline'\"/>\n\
-         <title>Trace: {}</title>\n<style>\n{STYLE}{}</style>\n</head>\n<body>\n",
-        escape(&inputs),
-        script::STYLE
-    );
+    let mut out = document::begin(&format!("Trace: {inputs}"), STYLE);
     heading(&mut out, analysis, &inputs);
     out.push_str("<main>\n");
     coverage(&mut out, analysis);
@@ -85,13 +76,12 @@ pub fn page(analysis: &Analysis) -> String {
     put!(
         &mut out,
         "</main>\n<footer><p>laneway {}, schema {}.</p></footer>\n<script type=\"application/json\" \
-         id=\"trace\">{}</script>\n<script>\n",
+         id=\"trace\">{}</script>\n",
         env!("CARGO_PKG_VERSION"),
         escape(&analysis.schema),
         json_in_script(&data::of(analysis))
     );
-    SCRIPT.iter().for_each(|part| out.push_str(part));
-    out.push_str("</script>\n</body>\n</html>\n");
+    document::end(&mut out, &SCRIPT);
     out
 }
 
@@ -183,6 +173,27 @@ fn coverage(out: &mut String, analysis: &Analysis) {
     ];
     facts(out, counted.iter().map(|(name, n)| ((*name).to_owned(), count(*n))));
     out.push_str("</div>\n<div>");
+    facts(out, packets_and_tracer(analysis));
+    out.push_str("</div>\n</div>\n");
+    if !coverage.withheld.is_empty() {
+        out.push_str("<h3>Not answered, because the trace does not carry it</h3>\n<ul>\n");
+        for withheld in &coverage.withheld {
+            put!(out, "<li><b>{}</b>: {}</li>\n", escape(&withheld.what), escape(&withheld.why));
+        }
+        out.push_str("</ul>\n");
+    }
+    hole_places(out, analysis);
+    if !coverage.limits.is_empty() {
+        out.push_str("<h3>Limits that were reached</h3>\n");
+        list(out, "limits", &coverage.limits);
+    }
+    damages(out, analysis);
+    out.push_str("</section>\n");
+}
+
+/// How many packets there were, and what recording them cost.
+fn packets_and_tracer(analysis: &Analysis) -> Vec<(String, String)> {
+    let coverage = &analysis.coverage;
     let mut more = vec![
         ("packets received".to_owned(), optional(analysis.packets.received, count)),
         ("packets sent".to_owned(), optional(analysis.packets.sent, count)),
@@ -203,39 +214,34 @@ fn coverage(out: &mut String, analysis: &Analysis) {
         let names: Vec<String> = coverage.asynchronous.iter().map(|text| name(text)).collect();
         more.push(("charged to themselves".to_owned(), names.join(", ")));
     }
-    facts(out, more.into_iter());
-    out.push_str("</div>\n</div>\n");
-    if !coverage.withheld.is_empty() {
-        out.push_str("<h3>Not answered, because the trace does not carry it</h3>\n<ul>\n");
-        for withheld in &coverage.withheld {
-            put!(out, "<li><b>{}</b>: {}</li>\n", escape(&withheld.what), escape(&withheld.why));
-        }
-        out.push_str("</ul>\n");
+    more
+}
+
+/// Parts of the trace that could not be read.
+fn damages(out: &mut String, analysis: &Analysis) {
+    let coverage = &analysis.coverage;
+    if coverage.damages.is_empty() {
+        return;
     }
-    hole_places(out, analysis);
-    list(out, "Limits that were reached", &coverage.limits);
-    if !coverage.damages.is_empty() {
+    put!(
+        out,
+        "<details>\n<summary>Parts that could not be read: {}{}</summary>\n<ul>\n",
+        count(coverage.damages_total),
+        match coverage.damages.len() as u64 {
+            shown if shown < coverage.damages_total => format!(", the first {shown}"),
+            _ => String::new(),
+        }
+    );
+    for damage in &coverage.damages {
         put!(
             out,
-            "<details>\n<summary>Parts that could not be read: {}{}</summary>\n<ul>\n",
-            count(coverage.damages_total),
-            match coverage.damages.len() as u64 {
-                shown if shown < coverage.damages_total => format!(", the first {shown}"),
-                _ => String::new(),
-            }
+            "<li><code>{}</code>, byte {}: {}</li>\n",
+            escape(&damage.place),
+            count(damage.offset),
+            escape(&damage.what)
         );
-        for damage in &coverage.damages {
-            put!(
-                out,
-                "<li><code>{}</code>, byte {}: {}</li>\n",
-                escape(&damage.place),
-                count(damage.offset),
-                escape(&damage.what)
-            );
-        }
-        out.push_str("</ul>\n</details>\n");
     }
-    out.push_str("</section>\n");
+    out.push_str("</ul>\n</details>\n");
 }
 
 /// Where events are missing; the time chart draws them.
@@ -466,27 +472,31 @@ fn advice(out: &mut String, analysis: &Analysis) {
 fn layers(out: &mut String, analysis: &Analysis) {
     out.push_str(
         "<section>\n<h2 id=\"layers\">Layers</h2>\n<p class=\"quiet\">Self time of all threads. Polls that found nothing \
-         stand apart from what polls with packets cost.</p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr>\
-         <th scope=\"col\">layer</th><th scope=\"col\" colspan=\"2\">share, corrected</th><th scope=\"col\" class=\"number\">corrected</th>\
-         <th scope=\"col\" class=\"number\">share, raw</th><th scope=\"col\" class=\"number\">raw</th>\
-         <th scope=\"col\" class=\"number\">per packet<span class=\"unit\">corrected</span></th></tr></thead>\n<tbody>\n",
+         stand apart from what polls with packets cost.</p>\n",
     );
-    for row in analysis.layers.iter().filter(|row| row.self_ns > 0 || row.corrected_ns > 0.0) {
-        put!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td class=\"bar\"><span class=\"l{}\" style=\"width:{:.2}%\"></span></td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>{}</tr>\n",
-            row.layer.name(),
-            row.layer.index(),
-            row.share_corrected.clamp(0.0, 1.0) * 100.0,
-            percent(row.share_corrected),
-            duration(row.corrected_ns),
-            percent(row.share),
-            duration_ns(row.self_ns),
-            cell(row.ns_per_packet, duration)
-        );
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n</section>\n");
+    let columns = vec![
+        column("layer", "", ""),
+        column("share", "as a bar", ""),
+        column("share", "corrected", "Without what the tracer cost."),
+        column("time", "corrected", "Without what the tracer cost."),
+        column("share", "raw", ""),
+        column("time", "raw", ""),
+        column("per packet", "corrected", "Per packet received."),
+    ];
+    let shown = analysis.layers.iter().filter(|row| row.self_ns > 0 || row.corrected_ns > 0.0);
+    let rows = shown.map(|row| {
+        vec![
+            Cell::words(row.layer.name()),
+            Cell::Bar("l", row.layer.index(), row.share_corrected),
+            Cell::figure(row.share_corrected, percent),
+            Cell::figure(row.corrected_ns, duration),
+            Cell::figure(row.share, percent),
+            Cell::figure(row.self_ns, duration_ns),
+            Cell::maybe(row.ns_per_packet, duration),
+        ]
+    });
+    table::html(out, &Table::of(columns, rows));
+    out.push_str("</section>\n");
 }
 
 fn legend(out: &mut String, analysis: &Analysis) {
@@ -602,26 +612,22 @@ fn worst(out: &mut String, analysis: &Analysis) {
     }
     put!(
         out,
-        "<details>\n<summary>The longest stretches without an event: {}</summary>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n\
-         <thead><tr><th scope=\"col\" class=\"number\">lasted</th><th scope=\"col\">in</th><th scope=\"col\">at</th>\
-         <th scope=\"col\">thread</th><th scope=\"col\">cause</th></tr></thead>\n<tbody>\n",
+        "<details>\n<summary>The longest stretches without an event: {}</summary>\n",
         analysis.worst.len()
     );
-    for call in &analysis.worst {
-        put!(
-            out,
-            "<tr><td class=\"number\">{}</td><th scope=\"row\">{}</th><td><a href=\"#at-{}-{}-{}\">{}</a></td><td>{}</td><td>{}</td></tr>\n",
-            duration_ns(call.duration_ns),
-            escape(&function_name(analysis, call.function)),
-            call.thread,
-            call.at_ns,
-            call.duration_ns,
-            moment(call.at_ns),
-            escape(&thread_name(analysis, call.thread)),
-            escape(&call.cause)
-        );
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n</details>\n");
+    let columns = ["in", "lasted", "at", "thread", "cause"].map(|head| column(head, "", ""));
+    let rows = analysis.worst.iter().map(|call| {
+        let place = format!("#at-{}-{}-{}", call.thread, call.at_ns, call.duration_ns);
+        vec![
+            Cell::Words(function_name(analysis, call.function)),
+            Cell::figure(call.duration_ns, duration_ns),
+            Cell::Link(moment(call.at_ns), place),
+            Cell::Words(thread_name(analysis, call.thread)),
+            Cell::words(&call.cause),
+        ]
+    });
+    table::html(out, &Table::of(columns.into(), rows));
+    out.push_str("</details>\n");
 }
 
 fn function_name(analysis: &Analysis, index: u32) -> String {
@@ -694,34 +700,8 @@ fn method(out: &mut String, analysis: &Analysis) {
     );
 }
 
-fn list(out: &mut String, title: &str, lines: &[String]) {
-    if lines.is_empty() {
-        return;
-    }
-    put!(out, "<h3>{}</h3>\n<ul>\n", escape(title));
-    for line in lines {
-        put!(out, "<li>{}</li>\n", escape(line));
-    }
-    out.push_str("</ul>\n");
-}
-
-fn facts(out: &mut String, pairs: impl Iterator<Item = (String, String)>) {
-    out.push_str("<dl>");
-    for (name, value) in pairs {
-        put!(out, "<dt>{}</dt><dd>{}</dd>", escape(&name), escape(&value));
-    }
-    out.push_str("</dl>");
-}
-
 fn optional<T>(value: Option<T>, shown: impl Fn(T) -> String) -> String {
     value.map_or_else(|| ABSENT.to_owned(), shown)
-}
-
-fn cell<T>(value: Option<T>, shown: impl Fn(T) -> String) -> String {
-    match value {
-        Some(value) => format!("<td class=\"number\">{}</td>", shown(value)),
-        None => format!("<td class=\"absent\">{ABSENT}</td>"),
-    }
 }
 
 /// The layers of functions and time lines, in their order.

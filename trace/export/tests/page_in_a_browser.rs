@@ -69,7 +69,7 @@ impl Browser {
             .args(["--no-first-run", "--remote-debugging-pipe", "--window-size=1200,900"])
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
             .arg("about:blank")
-            // Its reports of crashes and its caches would lie in the home of whoever runs the test.
+            // Its reports of crashes and its caches would lie in the home of the user who runs the test.
             .env("HOME", &folder)
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("XDG_CACHE_HOME")

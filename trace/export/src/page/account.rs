@@ -3,6 +3,7 @@
 use super::{confidence_name, optional, thread_name};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{count, duration, percent};
+use laneway_page::table::{self, Cell, Table, column};
 use laneway_trace::result::{Account, AccountPart, Analysis, Cause, Part};
 
 /// Workers whose account is drawn; more are counted.
@@ -108,24 +109,25 @@ fn one_account(out: &mut String, account: &Account) {
             escape(&words)
         );
     }
-    out.push_str(
-        "</div>\n<table><thead><tr><th scope=\"col\">part</th><th scope=\"col\">which</th><th scope=\"col\" class=\"number\">time</th>\
-         <th scope=\"col\" class=\"number\">share</th><th scope=\"col\" class=\"number\">give or take</th></tr></thead>\n<tbody>\n",
-    );
-    for part in &account.parts {
-        put!(
-            out,
-            "<tr><th scope=\"row\"><span class=\"key p{}\"></span>{}</th><td>{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n",
-            place(part.part),
-            part.part.name(),
-            escape(&super::name(&part.detail)),
-            duration(part.ns as f64),
-            percent(part.share),
-            duration(part.uncertainty_ns as f64)
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
+    out.push_str("</div>\n");
+    let columns = vec![
+        column("part", "", ""),
+        column("which", "", ""),
+        column("time", "", ""),
+        column("share", "", ""),
+        column("give or take", "", "What the tracer's cost and its clock leave open."),
+    ];
+    let rows = account.parts.iter().map(|part| {
+        vec![
+            Cell::Key("p", place(part.part), part.part.name().to_owned()),
+            Cell::Words(super::name(&part.detail)),
+            Cell::figure(part.ns as f64, duration),
+            Cell::figure(part.share, percent),
+            Cell::figure(part.uncertainty_ns as f64, duration),
+        ]
+    });
+    table::html(out, &Table::of(columns, rows));
+    out.push_str("</div>\n");
 }
 
 fn words(part: &AccountPart) -> String {

@@ -6,6 +6,8 @@
 
 use super::{function_name, thread_name};
 use crate::figure::{duration_ns, moment};
+use laneway_page::document::gap;
+use laneway_page::drawing::{Anchor, Drawing};
 use laneway_page::markup::{escape, put};
 use laneway_trace::result::{Analysis, Course};
 use std::collections::HashMap;
@@ -26,7 +28,8 @@ pub(super) fn section(out: &mut String, analysis: &Analysis) {
     let drawn = analysis.courses.iter().take(CHARTS_MAX);
     let charts: Vec<String> = drawn.filter_map(|course| chart(analysis, course)).collect();
     if charts.is_empty() {
-        out.push_str("<p class=\"gap\">The trace has no calls.</p>\n</section>\n");
+        gap(out, "The trace has no calls.");
+        out.push_str("</section>\n");
         return;
     }
     out.push_str(
@@ -111,15 +114,7 @@ fn chart(analysis: &Analysis, course: &Course) -> Option<String> {
     let columns = course.buckets.len();
     let column = WIDTH / columns as f64;
     let height = rows as f64 * ROW + AXIS;
-    let thread = thread_name(analysis, course.thread);
-    let mut svg = String::new();
-    put!(
-        &mut svg,
-        "<figure class=\"calls\"><figcaption>{0}, a column is {1}</figcaption><svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
-         role=\"img\" aria-label=\"Call chart of {0}\">\n",
-        escape(&thread),
-        duration_ns(course.bucket_ns)
-    );
+    let mut drawing = Drawing::new(WIDTH, height);
     let at_ns = |column: usize| course.start_ns + column as u64 * course.bucket_ns;
     for drawn in &boxes {
         let (from, to) = (drawn.from as f64 * column, drawn.to as f64 * column);
@@ -127,39 +122,36 @@ fn chart(analysis: &Analysis, course: &Course) -> Option<String> {
         let row = usize::try_from(drawn.context).ok().and_then(|at| analysis.contexts.get(at))?;
         let layer = analysis.functions[row.function as usize].layer.index();
         let name = function_name(analysis, row.function);
-        put!(
-            &mut svg,
-            "<g><rect class=\"f{layer}\" x=\"{from:.2}\" y=\"{y:.0}\" width=\"{:.2}\" height=\"{:.0}\"/><title>{}, from {} for {}</title>",
-            (to - from - 0.3).max(0.3),
-            ROW - 1.0,
-            escape(&name),
-            moment(at_ns(drawn.from)),
-            duration_ns((drawn.to - drawn.from) as u64 * course.bucket_ns)
+        let length_ns = (drawn.to - drawn.from) as u64 * course.bucket_ns;
+        let start = moment(at_ns(drawn.from));
+        drawing.rect(
+            &format!("f{layer}"),
+            (from, y),
+            ((to - from - 0.3).max(0.3), ROW - 1.0),
+            &format!("{name}, from {start} for {}", duration_ns(length_ns)),
         );
         if to - from >= NAME_WIDTH_MIN {
             let letters = ((to - from - 6.0) / LETTER) as usize;
-            put!(
-                &mut svg,
-                "<text class=\"in\" x=\"{:.2}\" y=\"{:.1}\">{}</text>",
-                from + 3.0,
-                y + ROW - 5.0,
-                escape(&super::shortened(&name, letters.max(3)))
-            );
+            let words = super::shortened(&name, letters.max(3));
+            drawing.text("in", (from + 3.0, y + ROW - 5.0), Anchor::Start, &words);
         }
-        svg.push_str("</g>\n");
     }
     for part in 0..=4 {
-        let anchor = ["start", "middle", "middle", "middle", "end"][part];
-        put!(
-            &mut svg,
-            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
-            WIDTH * part as f64 / 4.0,
-            height - 4.0,
-            moment(at_ns(columns * part / 4))
-        );
+        let anchor = match part {
+            0 => Anchor::Start,
+            4 => Anchor::End,
+            _ => Anchor::Middle,
+        };
+        let x = WIDTH * part as f64 / 4.0;
+        drawing.text("axis", (x, height - 4.0), anchor, &moment(at_ns(columns * part / 4)));
     }
-    svg.push_str("</svg></figure>\n");
-    Some(svg)
+    let thread = thread_name(analysis, course.thread);
+    Some(format!(
+        "<figure class=\"calls\"><figcaption>{}, a column is {}</figcaption>{}</figure>\n",
+        escape(&thread),
+        duration_ns(course.bucket_ns),
+        drawing.finish(&format!("Call chart of {thread}"), "")
+    ))
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 //!
 //! Every figure is one of the analysis; a dash stands for what the trace does not carry.
 
-use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, cell, drawing, name, shortened, thread_name};
+use super::{NO_SCRIPT, PAGE_FUNCTIONS_MAX, drawing, name, shortened, thread_name};
 use crate::figure::{duration_ns, moment};
+use laneway_page::document::gap;
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent};
-use laneway_trace::result::{Analysis, FunctionRow, InWorker, PollRow};
+use laneway_page::table::{self, Cell, Table, column};
+use laneway_trace::result::{Analysis, FunctionRow, PollRow};
 
 /// Polls rows with a histogram of their own.
 const POLL_DRAWINGS_MAX: usize = 32;
@@ -151,90 +153,107 @@ pub(super) fn durations(out: &mut String, analysis: &Analysis) {
 pub(super) fn polls(out: &mut String, analysis: &Analysis) {
     out.push_str("<section>\n<h2 id=\"polls\">Polls and sends</h2>\n");
     if analysis.polls.is_empty() {
-        out.push_str("<p class=\"gap\">The trace tells of no polls.</p>\n");
+        gap(out, "The trace tells of no polls.");
     } else {
         out.push_str(
             "<p class=\"quiet\">An empty poll is idle capacity, not a fault: it is waste only where packets were lost or queued \
-             meanwhile.</p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">queue</th>\
-             <th scope=\"col\">thread</th><th scope=\"col\" class=\"number\">polls</th><th scope=\"col\" class=\"number\">empty</th>\
-             <th scope=\"col\" class=\"number\">full</th><th scope=\"col\" class=\"number\">packets</th>\
-             <th scope=\"col\" class=\"number\">packets<span class=\"unit\">per poll that found any</span></th>\
-             <th scope=\"col\" class=\"number\">empty poll<span class=\"unit\">mean</span></th>\
-             <th scope=\"col\" class=\"number\">polls that found any<span class=\"unit\">their time, per packet</span></th></tr></thead>\n<tbody>\n",
+             meanwhile.</p>\n",
         );
-        for row in &analysis.polls {
-            let per = |ns: u64, n: u64| (n > 0 && ns > 0).then(|| ns as f64 / n as f64);
-            put!(
-                out,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{} ({})</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}</td>{}{}{}</tr>\n",
-                queue(row.port, row.queue),
-                escape(&thread_name(analysis, row.thread)),
-                count(row.polls),
-                count(row.empty),
-                percent(row.empty as f64 / (row.polls as f64).max(1.0)),
-                count(row.full),
-                count(row.packets),
-                cell(row.packets_per_productive, figure),
-                cell(per(row.empty_ns, row.empty), duration),
-                cell(per(row.productive_ns, row.packets), duration)
-            );
-        }
-        out.push_str("</tbody>\n</table>\n</div>\n");
-        let drawn: Vec<&PollRow> =
-            analysis.polls.iter().filter(|row| !row.sizes.is_empty()).collect();
-        out.push_str("<div class=\"panels\">\n");
-        for row in drawn.iter().take(POLL_DRAWINGS_MAX) {
-            let title = format!(
-                "{}, {}: packets per poll",
-                queue(row.port, row.queue),
-                thread_name(analysis, row.thread)
-            );
-            put!(
-                out,
-                "<figure><figcaption>{}</figcaption>{}</figure>\n",
-                escape(&title),
-                drawing::poll_sizes(row, &title)
-            );
-        }
-        out.push_str("</div>\n");
-        if drawn.len() > POLL_DRAWINGS_MAX {
-            put!(
-                out,
-                "<p class=\"quiet\">{} more queues are not drawn.</p>\n",
-                drawn.len() - POLL_DRAWINGS_MAX
-            );
-        }
+        table::html(out, &polls_table(analysis));
+        poll_drawings(out, analysis);
     }
     if !analysis.sends.is_empty() {
-        out.push_str(
-            "<h3>Sends</h3>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">queue</th>\
-             <th scope=\"col\">thread</th><th scope=\"col\" class=\"number\">calls</th><th scope=\"col\" class=\"number\">handed over</th>\
-             <th scope=\"col\" class=\"number\">taken</th><th scope=\"col\" class=\"number\">calls that took fewer</th></tr></thead>\n<tbody>\n",
-        );
-        for row in &analysis.sends {
-            put!(
-                out,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td class=\"number\">{}</td><td class=\"number\">{}{}</td></tr>\n",
-                queue(Some(row.port), Some(row.queue)),
-                escape(&thread_name(analysis, row.thread)),
-                count(row.calls),
-                count(row.asked),
-                count(row.sent),
-                count(row.short),
-                first_at(row.first_short_ns, i64::from(row.thread))
-            );
-        }
-        out.push_str("</tbody>\n</table>\n</div>\n");
+        out.push_str("<h3>Sends</h3>\n");
+        table::html(out, &sends_table(analysis));
     }
     out.push_str("</section>\n");
 }
 
-fn first_at(at_ns: Option<u64>, thread: i64) -> String {
-    at_ns.map_or_else(String::new, |at_ns| {
-        format!(", first <a href=\"#at-{thread}-{at_ns}-0\">at {}</a>", moment(at_ns))
-    })
+fn polls_table(analysis: &Analysis) -> Table {
+    let columns = vec![
+        column("queue", "", ""),
+        column("thread", "", ""),
+        column("polls", "", ""),
+        column("empty", "", "Polls that found nothing."),
+        column("empty", "of all", ""),
+        column("full", "", "Polls that found as many packets as they asked for."),
+        column("packets", "", ""),
+        column("packets", "per poll that found any", ""),
+        column("empty poll", "mean", ""),
+        column("polls that found any", "their time, per packet", ""),
+    ];
+    let rows = analysis.polls.iter().map(|row| {
+        let per = |ns: u64, n: u64| (n > 0 && ns > 0).then(|| ns as f64 / n as f64);
+        vec![
+            Cell::Words(queue(row.port, row.queue)),
+            Cell::Words(thread_name(analysis, row.thread)),
+            Cell::figure(row.polls, count),
+            Cell::figure(row.empty, count),
+            Cell::figure(row.empty as f64 / (row.polls as f64).max(1.0), percent),
+            Cell::figure(row.full, count),
+            Cell::figure(row.packets, count),
+            Cell::maybe(row.packets_per_productive, figure),
+            Cell::maybe(per(row.empty_ns, row.empty), duration),
+            Cell::maybe(per(row.productive_ns, row.packets), duration),
+        ]
+    });
+    Table::of(columns, rows)
+}
+
+/// How many packets the polls of each queue found.
+fn poll_drawings(out: &mut String, analysis: &Analysis) {
+    let drawn: Vec<&PollRow> = analysis.polls.iter().filter(|row| !row.sizes.is_empty()).collect();
+    out.push_str("<div class=\"panels\">\n");
+    for row in drawn.iter().take(POLL_DRAWINGS_MAX) {
+        let of = queue(row.port, row.queue);
+        let title = format!("{of}, {}: packets per poll", thread_name(analysis, row.thread));
+        panel(out, &title, &drawing::poll_sizes(row, &title));
+    }
+    out.push_str("</div>\n");
+    if drawn.len() > POLL_DRAWINGS_MAX {
+        put!(
+            out,
+            "<p class=\"quiet\">{} more queues are not drawn.</p>\n",
+            drawn.len() - POLL_DRAWINGS_MAX
+        );
+    }
+}
+
+/// A drawing with its title.
+fn panel(out: &mut String, title: &str, svg: &str) {
+    put!(out, "<figure><figcaption>{}</figcaption>{svg}</figure>\n", escape(title));
+}
+
+fn sends_table(analysis: &Analysis) -> Table {
+    let columns = vec![
+        column("queue", "", ""),
+        column("thread", "", ""),
+        column("calls", "", ""),
+        column("handed over", "", "Packets that the calls were given."),
+        column("taken", "", "Packets that the device took."),
+        column("calls that took fewer", "", ""),
+        column("the first", "", "When a call first took fewer than it was given."),
+    ];
+    let rows = analysis.sends.iter().map(|row| {
+        vec![
+            Cell::Words(queue(Some(row.port), Some(row.queue))),
+            Cell::Words(thread_name(analysis, row.thread)),
+            Cell::figure(row.calls, count),
+            Cell::figure(row.asked, count),
+            Cell::figure(row.sent, count),
+            Cell::figure(row.short, count),
+            first_at(row.first_short_ns, i64::from(row.thread)),
+        ]
+    });
+    Table::of(columns, rows)
+}
+
+/// A place in the time chart, if there is one.
+fn first_at(at_ns: Option<u64>, thread: i64) -> Cell {
+    match at_ns {
+        Some(at_ns) => Cell::Link(moment(at_ns), format!("#at-{thread}-{at_ns}-0")),
+        None => Cell::Absent(String::new()),
+    }
 }
 
 fn queue(port: Option<u16>, queue: Option<u16>) -> String {
@@ -249,47 +268,38 @@ pub(super) fn pools(out: &mut String, analysis: &Analysis) {
     if analysis.pools.is_empty() {
         return;
     }
-    out.push_str(
-        "<section>\n<h2 id=\"pools\">Buffer pools</h2>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr>\
-         <th scope=\"col\">pool</th><th scope=\"col\" class=\"number\">taken</th><th scope=\"col\" class=\"number\">given back</th>\
-         <th scope=\"col\" class=\"number\">in use<span class=\"unit\">most, since the start</span></th>\
-         <th scope=\"col\" class=\"number\">refills<span class=\"unit\">of the cache</span></th>\
-         <th scope=\"col\" class=\"number\">buffers<span class=\"unit\">between refills</span></th>\
-         <th scope=\"col\" class=\"number\">drains</th><th scope=\"col\" class=\"number\">failures</th></tr></thead>\n<tbody>\n",
-    );
-    for row in &analysis.pools {
-        put!(
-            out,
-            "<tr><th scope=\"row\">pool {}</th><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td>{}<td class=\"number\">{}</td><td class=\"number\">{}{}</td></tr>\n",
-            row.pool,
-            count(row.taken),
-            count(row.given),
-            row.in_use_max,
-            count(row.refills),
-            cell(row.refill_interval, figure),
-            count(row.drains),
-            count(row.failures),
-            first_at(row.first_failure_ns, -1)
-        );
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n<div class=\"panels\">\n");
+    out.push_str("<section>\n<h2 id=\"pools\">Buffer pools</h2>\n");
+    let columns = vec![
+        column("pool", "", ""),
+        column("taken", "", "Buffers taken out."),
+        column("given back", "", ""),
+        column("in use", "most, since the start", ""),
+        column("refills", "of the cache", ""),
+        column("buffers", "between refills", ""),
+        column("drains", "", "Buffers went from the cache back to the pool."),
+        column("failures", "", "No buffer was left."),
+        column("the first", "", "When no buffer was left for the first time."),
+    ];
+    let rows = analysis.pools.iter().map(|row| {
+        vec![
+            Cell::Words(format!("pool {}", row.pool)),
+            Cell::figure(row.taken, count),
+            Cell::figure(row.given, count),
+            Cell::figure(row.in_use_max, |n| n.to_string()),
+            Cell::figure(row.refills, count),
+            Cell::maybe(row.refill_interval, figure),
+            Cell::figure(row.drains, count),
+            Cell::figure(row.failures, count),
+            first_at(row.first_failure_ns, -1),
+        ]
+    });
+    table::html(out, &Table::of(columns, rows));
+    out.push_str("<div class=\"panels\">\n");
     for row in analysis.pools.iter().filter(|row| row.in_use.len() > 1) {
         let title = format!("Pool {}: buffers in use, counted from the first event", row.pool);
-        put!(
-            out,
-            "<figure><figcaption>{}</figcaption>{}</figure>\n",
-            escape(&title),
-            drawing::in_use(row, &title)
-        );
+        panel(out, &title, &drawing::in_use(row, &title));
     }
     out.push_str("</div>\n</section>\n");
-}
-
-/// Percentiles of the time of a packet in a worker.
-fn in_worker(times: InWorker) -> String {
-    let time = |ns: Option<u64>| ns.map_or_else(|| ABSENT.to_owned(), duration_ns);
-    format!("{}, {}", time(times.p50_ns), time(times.p99_ns))
 }
 
 /// How far CPUs were used by the threads of the trace.
@@ -304,65 +314,70 @@ pub(super) fn cores(out: &mut String, analysis: &Analysis) {
     if analysis.coverage.kernel_events == 0 {
         out.push_str(" Without kernel events a thread counts as on its CPU from its first event to its last.");
     }
-    out.push_str(
-        "</p>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr><th scope=\"col\">CPU</th>\
-         <th scope=\"col\" class=\"number\">used</th><th scope=\"col\" class=\"number\">of the span</th>\
-         <th scope=\"col\" class=\"number\">in polls that found nothing<span class=\"unit\">of the span</span></th>\
-         <th scope=\"col\">threads</th></tr></thead>\n<tbody>\n",
-    );
+    out.push_str("</p>\n");
+    let columns = vec![
+        column("CPU", "", ""),
+        column("used", "", ""),
+        column("used", "of the span", ""),
+        column("in polls that found nothing", "of the span", ""),
+        column("threads", "", ""),
+    ];
     let span_ns = analysis.coverage.span.length_ns.max(1) as f64;
-    for row in &analysis.cores {
+    let rows = analysis.cores.iter().map(|row| {
         let threads = row.threads.iter().map(|&[thread, ns]| {
             let thread = thread_name(analysis, u32::try_from(thread).unwrap_or(u32::MAX));
-            format!("{} {}", escape(&thread), duration_ns(ns))
+            format!("{thread} {}", duration_ns(ns))
         });
-        put!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td><td>{}</td></tr>\n",
-            row.cpu.map_or_else(|| "not told".to_owned(), |cpu| format!("CPU {cpu}")),
-            duration_ns(row.used_ns),
-            percent(row.share),
-            percent(row.idle_ns as f64 / span_ns),
-            threads.collect::<Vec<_>>().join(", ")
-        );
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n</section>\n");
+        vec![
+            Cell::Words(row.cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("CPU {cpu}"))),
+            Cell::figure(row.used_ns, duration_ns),
+            Cell::figure(row.share, percent),
+            Cell::figure(row.idle_ns as f64 / span_ns, percent),
+            Cell::Words(threads.collect::<Vec<_>>().join(", ")),
+        ]
+    });
+    table::html(out, &Table::of(columns, rows));
+    out.push_str("</section>\n");
 }
 
 pub(super) fn threads(out: &mut String, analysis: &Analysis) {
-    out.push_str(
-        "<section>\n<h2 id=\"threads\">Threads</h2>\n<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr>\
-         <th scope=\"col\">thread</th><th scope=\"col\">process/thread</th><th scope=\"col\">CPUs</th>\
-         <th scope=\"col\" class=\"number\">events</th><th scope=\"col\" class=\"number\">packets</th>\
-         <th scope=\"col\" class=\"number\">a packet in it<span class=\"unit\">half, 99 %: poll to next send</span></th>\
-         <th scope=\"col\" class=\"number\">traced</th><th scope=\"col\" class=\"number\">idle polls</th>\
-         <th scope=\"col\" class=\"number\">preempted</th><th scope=\"col\" class=\"number\">waiting</th>\
-         <th scope=\"col\" class=\"number\">interrupts</th><th scope=\"col\" class=\"number\">system calls</th></tr></thead>\n<tbody>\n",
-    );
+    out.push_str("<section>\n<h2 id=\"threads\">Threads</h2>\n");
+    let columns = vec![
+        column("thread", "", ""),
+        column("process/thread", "", ""),
+        column("CPUs", "", ""),
+        column("events", "", ""),
+        column("packets", "", ""),
+        column("a packet in it", "half, poll to next send", ""),
+        column("a packet in it", "99 %", ""),
+        column("traced", "", "From the first event of the thread to its last."),
+        column("idle polls", "", "Time in polls that found nothing."),
+        column("preempted", "", ""),
+        column("waiting", "", ""),
+        column("interrupts", "", ""),
+        column("system calls", "", ""),
+    ];
     let has_kernel = analysis.coverage.kernel_events > 0;
-    let kernel = |ns: u64| cell(has_kernel.then_some(ns), duration_ns);
-    for row in &analysis.threads {
+    let kernel = |ns: u64| Cell::maybe(has_kernel.then_some(ns), duration_ns);
+    let rows = analysis.threads.iter().map(|row| {
         let cpus: Vec<String> = row.cpus.iter().map(u32::to_string).collect();
-        put!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td>{}/{}</td><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>{}{}{}{}</tr>\n",
-            escape(&name(&row.name)),
-            row.pid,
-            row.tid,
-            if cpus.is_empty() { ABSENT.to_owned() } else { cpus.join(", ") },
-            count(row.events),
-            count(row.packets),
-            row.in_worker.map_or_else(|| ABSENT.to_owned(), in_worker),
-            duration_ns(row.traced_ns),
-            duration_ns(row.idle_ns),
+        vec![
+            Cell::Words(name(&row.name)),
+            Cell::Words(format!("{}/{}", row.pid, row.tid)),
+            Cell::Words(if cpus.is_empty() { ABSENT.to_owned() } else { cpus.join(", ") }),
+            Cell::figure(row.events, count),
+            Cell::figure(row.packets, count),
+            Cell::maybe(row.in_worker.and_then(|times| times.p50_ns), duration_ns),
+            Cell::maybe(row.in_worker.and_then(|times| times.p99_ns), duration_ns),
+            Cell::figure(row.traced_ns, duration_ns),
+            Cell::figure(row.idle_ns, duration_ns),
             kernel(row.preempted_ns),
             kernel(row.waiting_ns),
             kernel(row.interrupt_ns),
-            kernel(row.syscall_ns)
-        );
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n");
+            kernel(row.syscall_ns),
+        ]
+    });
+    table::html(out, &Table::of(columns, rows));
     if !has_kernel {
         out.push_str(
             "<p class=\"quiet\">Time off the CPU, interrupts and system calls are not known: the trace has no kernel events.</p>\n",

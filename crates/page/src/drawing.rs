@@ -1,20 +1,19 @@
-//! Drawing: scales with round ticks, and the few SVG shapes that the plots need.
+//! Drawing: scales with round ticks, and the few SVG shapes that plots need.
 //!
-//! Colours and dashes live in the style sheet (classes `a0` to `a7` for arms, `k0` to `k7` for
-//! parts of a stack), so that light, dark and print need one drawing. Arms differ by marker and
-//! dash too, never by colour alone. Each mark carries a `<title>`: a browser shows it on hover
-//! without any script.
+//! Colours and dashes live in the style sheet of the page (classes `a0` to `a7` for series, `k0` to `k7` for parts of a
+//! stack), so that light, dark and print need one drawing. Series differ by marker and dash too, never by colour alone.
+//! Each mark carries a `<title>`: a browser shows it on hover without any script.
 
-use laneway_page::markup::{escape, put};
-use laneway_page::number::{duration, figure, short};
+use crate::markup::{escape, put};
+use crate::number::{duration, figure, short};
 
-/// Arms distinguished by colour, marker and dash; more arms begin again.
-pub(super) const ARM_STYLES: usize = 8;
+/// Series distinguished by colour, marker and dash; more series begin again.
+pub const SERIES_STYLES: usize = 8;
 /// Parts of a stack distinguished by colour; further parts are hatched too.
-pub(super) const PART_STYLES: usize = 8;
+pub const PART_STYLES: usize = 8;
 
 /// Maps values to positions between two pixels.
-pub(super) struct Scale {
+pub struct Scale {
     low: f64,
     high: f64,
     is_log: bool,
@@ -24,14 +23,14 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Equal steps. Ends that are not finite or not apart are replaced by some that are.
-    pub(super) fn linear(low: f64, high: f64, from_px: f64, to_px: f64) -> Self {
+    pub fn linear(low: f64, high: f64, from_px: f64, to_px: f64) -> Self {
         let low = if low.is_finite() { low } else { 0.0 };
         let high = if high.is_finite() && high > low { high } else { low + 1.0 };
         Self { low, high, is_log: false, from_px, to_px }
     }
 
     /// Equal factors, a factor of ten at least, ends on 1, 2 or 5 times a power of ten.
-    pub(super) fn log(low: f64, high: f64, from_px: f64, to_px: f64) -> Self {
+    pub fn log(low: f64, high: f64, from_px: f64, to_px: f64) -> Self {
         let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
         let high = if high.is_finite() && high > low { high } else { low };
         let below = |value: f64| {
@@ -48,7 +47,7 @@ impl Scale {
     }
 
     /// Position of `value`; what lies outside is put at the end, what is no number at the low end.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value };
         let share = if self.is_log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -59,12 +58,12 @@ impl Scale {
     }
 
     /// Whether `value` lies within the ends.
-    pub(super) fn holds(&self, value: f64) -> bool {
+    pub fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
     /// Round values to label, about `wanted` of them.
-    pub(super) fn ticks(&self, wanted: usize) -> Vec<f64> {
+    pub fn ticks(&self, wanted: usize) -> Vec<f64> {
         if self.is_log { self.log_ticks(wanted) } else { self.linear_ticks(wanted) }
     }
 
@@ -115,7 +114,7 @@ const PLUS: [(f64, f64); 12] = [
 ];
 
 /// One drawing under construction.
-pub(super) struct Drawing {
+pub struct Drawing {
     body: String,
     width: f64,
     height: f64,
@@ -123,7 +122,7 @@ pub(super) struct Drawing {
 
 /// Where a text is anchored.
 #[derive(Clone, Copy)]
-pub(super) enum Anchor {
+pub enum Anchor {
     /// Text begins here.
     Start,
     /// Text is centred here.
@@ -134,12 +133,12 @@ pub(super) enum Anchor {
 
 impl Drawing {
     /// An empty drawing.
-    pub(super) fn new(width: f64, height: f64) -> Self {
+    pub fn new(width: f64, height: f64) -> Self {
         Self { body: String::new(), width, height }
     }
 
     /// A straight line.
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         put!(
             &mut self.body,
             "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>\n",
@@ -151,7 +150,7 @@ impl Drawing {
     }
 
     /// A line through points.
-    pub(super) fn path(&mut self, class: &str, points: &[(f64, f64)]) {
+    pub fn path(&mut self, class: &str, points: &[(f64, f64)]) {
         if points.len() < 2 {
             return;
         }
@@ -163,7 +162,7 @@ impl Drawing {
     }
 
     /// A filled box, from its top left corner.
-    pub(super) fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
+    pub fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
         put!(
             &mut self.body,
             "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">",
@@ -179,7 +178,7 @@ impl Drawing {
     }
 
     /// Words.
-    pub(super) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -195,7 +194,7 @@ impl Drawing {
     }
 
     /// Words from bottom to top, centred.
-    pub(super) fn upright_text(&mut self, class: &str, at: (f64, f64), text: &str) {
+    pub fn upright_text(&mut self, class: &str, at: (f64, f64), text: &str) {
         let (x, y) = at;
         put!(
             &mut self.body,
@@ -205,18 +204,11 @@ impl Drawing {
         );
     }
 
-    /// The marker of an arm, hollow for the second run of the base.
-    pub(super) fn marker(
-        &mut self,
-        arm: usize,
-        is_hollow: bool,
-        at: (f64, f64),
-        r: f64,
-        title: &str,
-    ) {
+    /// The marker of a series, hollow for one that is another's control.
+    pub fn marker(&mut self, series: usize, is_hollow: bool, at: (f64, f64), r: f64, title: &str) {
         let (x, y) = at;
         let hollow = if is_hollow { " hollow" } else { "" };
-        put!(&mut self.body, "<g class=\"mark a{}{hollow}\">", arm % ARM_STYLES);
+        put!(&mut self.body, "<g class=\"mark a{}{hollow}\">", series % SERIES_STYLES);
         if !title.is_empty() {
             put!(&mut self.body, "<title>{}</title>", escape(title));
         }
@@ -227,7 +219,7 @@ impl Drawing {
                 .collect();
             format!("<polygon points=\"{}\"/>", points.join(" "))
         };
-        let shape = match arm % ARM_STYLES {
+        let shape = match series % SERIES_STYLES {
             0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r:.1}\"/>"),
             1 => polygon(&PLUS),
             2 => polygon(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
@@ -240,8 +232,8 @@ impl Drawing {
         put!(&mut self.body, "{shape}</g>\n");
     }
 
-    /// The finished element, with what a reader who cannot see it is told.
-    pub(super) fn finish(self, title: &str, description: &str) -> String {
+    /// The finished element, with a description for readers who cannot see it.
+    pub fn finish(self, title: &str, description: &str) -> String {
         let Self { body, width, height } = self;
         let mut svg = String::with_capacity(body.len() + 400);
         put!(
@@ -258,7 +250,7 @@ impl Drawing {
 }
 
 /// Tick label of a latency: `10 µs`, without needless digits.
-pub(super) fn latency_tick(ns: f64) -> String {
+pub fn latency_tick(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{} ns", short(ns)),
         ns if ns < 1e6 => format!("{} \u{b5}s", short(ns / 1e3)),
@@ -268,7 +260,7 @@ pub(super) fn latency_tick(ns: f64) -> String {
 }
 
 /// Tick label of a value on a linear axis whose ticks are `step` apart: just enough decimals.
-pub(super) fn linear_tick(value: f64, step: f64) -> String {
+pub fn linear_tick(value: f64, step: f64) -> String {
     if value.abs() >= 1e3 || step >= 1e3 {
         return short(value);
     }
