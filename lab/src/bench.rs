@@ -135,6 +135,34 @@ pub(crate) struct WireLosses {
     pub(crate) joined: u64,
 }
 
+/// Two namespaces and the cable between them, its ends received in threads where the placement says so.
+fn topology(placement: &Placement, app: &AppFacts) -> Result<Topology, RaceError> {
+    let mut options = TopologyOptions::new("race");
+    options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
+    options.sut_napi_cpus = Some(vec![placement.napi_cpu]);
+    options.generator_napi_cpus = placement.far_napi_cpu.map(|cpu| vec![cpu]);
+    let is_asked = app.race.counted == Counted::Answered;
+    if is_asked && placement.far_napi_cpu.is_none() && !placement.tso {
+        // What the client receives is to be no work of its sender.
+        options.generator_napi_cpus = Some(vec![placement.generator_cpu]);
+    }
+    if placement.tso {
+        let uncut = Offloads { gso: true, tso: true, tx_checksum: true, ..Offloads::default() };
+        options.veth.b.offloads = uncut;
+    }
+    let topology = Topology::create(&options)?;
+    if placement.tso {
+        // The same without a thread.
+        send_softirqs(&topology, placement.generator_cpu)?;
+    }
+    let shortened = topology.sut.namespace.enter(|| fs::write(FRAGMENT_SECONDS, "1"))?;
+    shortened.map_err(|e| RaceError::Child {
+        what: format!("writing {FRAGMENT_SECONDS}"),
+        why: e.to_string(),
+    })?;
+    Ok(topology)
+}
+
 impl Bench {
     /// Builds it for races of `app`, which is sent this.
     pub(crate) fn create(
@@ -143,29 +171,7 @@ impl Bench {
         sending: &Sending,
         instruments: Instruments,
     ) -> Result<Bench, RaceError> {
-        let mut options = TopologyOptions::new("race");
-        options.veth = VethOptions { mtu_bytes: MTU_BYTES, ..VethOptions::default() };
-        options.sut_napi_cpus = Some(vec![placement.napi_cpu]);
-        options.generator_napi_cpus = placement.far_napi_cpu.map(|cpu| vec![cpu]);
-        let is_asked = app.race.counted == Counted::Answered;
-        if is_asked && placement.far_napi_cpu.is_none() && !placement.tso {
-            // What the client receives is to be no work of whoever sends it.
-            options.generator_napi_cpus = Some(vec![placement.generator_cpu]);
-        }
-        if placement.tso {
-            let uncut = Offloads { gso: true, tso: true, tx_checksum: true, ..Offloads::default() };
-            options.veth.b.offloads = uncut;
-        }
-        let topology = Topology::create(&options)?;
-        if placement.tso {
-            // The same without a thread.
-            send_softirqs(&topology, placement.generator_cpu)?;
-        }
-        let shortened = topology.sut.namespace.enter(|| fs::write(FRAGMENT_SECONDS, "1"))?;
-        shortened.map_err(|e| RaceError::Child {
-            what: format!("writing {FRAGMENT_SECONDS}"),
-            why: e.to_string(),
-        })?;
+        let topology = topology(&placement, app)?;
         let numbers = 0..ONWARD.len().min(app.race.ports.saturating_sub(1)) as u8;
         let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
         let lay = |cable| {
@@ -185,7 +191,7 @@ impl Bench {
             replies: None,
             arrivals: None,
             copies: None,
-            is_asked,
+            is_asked: app.race.counted == Counted::Answered,
             number_at: sending.traffic.number_at(),
             timetable: sending.timetable.clone(),
             far_threads,
@@ -197,48 +203,55 @@ impl Bench {
             instruments,
             placement,
         };
-        let (_, far_end) = bench.ways_back()[0];
-        let far = &bench.topology.generator.namespace;
+        bench.count_at_the_far_end(app, sending)?;
+        Ok(bench)
+    }
+
+    /// Attaches what counts the frames that come back or out, and makes both ends known to each other where requests
+    /// are answered.
+    fn count_at_the_far_end(&mut self, app: &AppFacts, sending: &Sending) -> Result<(), RaceError> {
+        let (_, far_end) = self.ways_back()[0];
+        let far = &self.topology.generator.namespace;
         match app.race.counted {
             Counted::Forwarded => {
-                bench.arrivals =
-                    Some(Arrivals::attach(far, far_end, bench.number_at, &bench.timetable)?);
+                self.arrivals =
+                    Some(Arrivals::attach(far, far_end, self.number_at, &self.timetable)?);
                 // Taps come and go with their arms: none is to speak of its own accord. Where there is no
                 // IPv6, none does.
-                bench.topology.sut.namespace.enter(|| {
+                self.topology.sut.namespace.enter(|| {
                     let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
                 })?;
             }
             Counted::Returned => {
                 let payloads = sending.traffic.payloads();
-                bench.returns = Some(Returns::attach(far, far_end, payloads, &bench.timetable)?);
+                self.returns = Some(Returns::attach(far, far_end, payloads, &self.timetable)?);
             }
             Counted::Replies => {
-                bench.replies = Some(Replies::attach(far, far_end, &bench.timetable)?);
+                self.replies = Some(Replies::attach(far, far_end, &self.timetable)?);
                 introduce(ECHO, far, far_end)?;
             }
             Counted::Answered => {
                 introduce(ECHO, far, far_end)?;
-                bench.receive_first()?;
+                self.receive_first()?;
                 far.enter(more_ports)??;
                 // Where the arm's device is a tap, the client is beside it.
-                bench.topology.sut.namespace.enter(more_ports)??;
+                self.topology.sut.namespace.enter(more_ports)??;
             }
             Counted::Copies => {
                 let ends: Vec<&str> =
-                    bench.ways_back().iter().map(|(_, far_end)| *far_end).collect();
+                    self.ways_back().iter().map(|(_, far_end)| *far_end).collect();
                 let plan = sending.traffic.fanout().copied();
-                let attach = |plan| Copies::attach(far, &ends, plan, &bench.timetable);
-                bench.copies = plan.map(attach).transpose()?;
-                if let Some(refused) = &bench.instruments.refused {
+                let attach = |plan| Copies::attach(far, &ends, plan, &self.timetable);
+                self.copies = plan.map(attach).transpose()?;
+                if let Some(refused) = &self.instruments.refused {
                     let keys = ends.iter().map(|end| meter::key_of(far, end));
-                    bench.watched = keys.collect::<Result<_, _>>()?;
-                    bench.watched.iter().try_for_each(|key| refused.watch(*key))?;
+                    self.watched = keys.collect::<Result<_, _>>()?;
+                    self.watched.iter().try_for_each(|key| refused.watch(*key))?;
                 }
             }
             Counted::Records | Counted::Handed => {}
         }
-        Ok(bench)
+        Ok(())
     }
 
     /// An XDP program at the far end that lets everything pass: without one a veth end is not woken for what a kernel
@@ -558,7 +571,7 @@ fn run_first(thread: &NapiThread, namespace: &Namespace) -> Result<(), RaceError
     run("chrt", &["--fifo", "--pid", "1", &pid], namespace)
 }
 
-/// Has what the generator's end receives handled in softirqs of `cpu`, and not of whoever sends it (RPS).
+/// Has what the generator's end receives handled in softirqs of `cpu`, and not of the sender (RPS).
 fn send_softirqs(topology: &Topology, cpu: usize) -> Result<(), RaceError> {
     let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", topology.generator.interface);
     // A bitmap in words of 32 bits, the highest first (scaling.rst).

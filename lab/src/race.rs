@@ -34,7 +34,9 @@ use crate::error::ScenarioError;
 use crate::fanout::Fanout;
 use crate::headroom;
 use crate::host::Look;
-use crate::result::{Arm, Headroom, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic};
+use crate::result::{
+    Arm, Headroom, Machine, Outcome, Placement, RaceResult, SCHEMA, Segment, Traffic,
+};
 use crate::scenario::{Extent, Scenario};
 use crate::tables::Tables;
 use crate::timetable::{Spacing, Times, Timetable};
@@ -107,34 +109,27 @@ pub fn run(
     options: &Options<'_>,
     mut show: impl FnMut(&Progress<'_>),
 ) -> Result<RaceResult, RaceError> {
-    scenario.check(options.tables)?;
-    let app = scenario.facts(options.tables)?;
-    if Task::of(&app) != Task::Receive {
-        // What it delivers is counted where it comes out.
-        scenario.arms.iter_mut().for_each(|arm| arm.counts = true);
-    }
+    let app = checked(&mut scenario, options)?;
     let started = Instant::now();
-    let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let look = Look::start();
     let sending = sending(&scenario, &app)?;
-    let traffic = describe_traffic(&scenario, &app, &sending)?;
+    let mut result = blank(&scenario, &app, options, &sending)?;
     let trials_folder = options.out.join("trials");
     std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
 
     let mut entrants = entrants(&scenario, options.length);
-    let placement = placement(&scenario);
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
     let instruments = Instruments::attach(&sending)?;
-    let bench = || Bench::create(placement.clone(), &app, &sending, instruments.clone());
+    let bench = || Bench::create(result.placement.clone(), &app, &sending, instruments.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);
     notes.extend(leave_out(&benches[0], &scenario, &extent, &sending, &mut entrants, options)?);
     while benches.len() < entrants.len() {
         benches.push(bench()?);
     }
-    let topology = serde_json::to_value(benches[0].describe()?).unwrap_or_default();
+    result.topology = serde_json::to_value(benches[0].describe()?).unwrap_or_default();
     let contest = |extent| Contest {
         benches: &benches,
         scenario: &scenario,
@@ -144,14 +139,14 @@ pub fn run(
         options,
     };
     let saturating = contest(&extent).saturating()?;
-    let mut headroom = contest(&extent).headroom()?;
-    let (extent, saturating_pps) = found_loads(&extent, saturating, &mut headroom, &mut notes);
+    result.headroom = contest(&extent).headroom()?;
+    let (extent, saturating_pps) =
+        found_loads(&extent, saturating, &mut result.headroom, &mut notes);
 
     let Measured { segments, trials, rounds, generations, mut findings } =
         contest(&extent).run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
-    let summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
-    let mut traces = Vec::new();
+    result.summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
     if let Some(explainer) = options.explain {
         let pass = traced::Pass {
             bench: &benches[0],
@@ -160,10 +155,10 @@ pub fn run(
             sending: &sending,
             entrants: &entrants,
             options,
-            summaries: &summaries,
+            summaries: &result.summaries,
             generations,
         };
-        traces = pass.run(explainer, &mut show)?;
+        result.traces = pass.run(explainer, &mut show)?;
     }
     drop(benches);
 
@@ -180,56 +175,95 @@ pub fn run(
         saturating_pps,
     };
     notes.extend(known.notes());
-    let arms = arms(&entrants, &trials);
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
     findings.append(&mut ping_findings);
     let (capacity, mut capacity_findings) =
         capacities::section(&trials, entrants.len(), loads, generations, &scenario);
     findings.append(&mut capacity_findings);
-    let invalid = faults(&segments, &trials, &entrants, &extent);
-    let too_few = analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent));
     let mut result = RaceResult {
-        schema: SCHEMA.to_owned(),
-        title: scenario.title.clone(),
-        app: app.name.to_owned(),
         scenario: toml::to_string(&scenario).unwrap_or_default(),
-        command: options.command.clone(),
-        version: options.version.clone(),
-        started_unix_ns: started_unix.as_nanos() as u64,
         seconds: started.elapsed().as_secs_f64(),
         machine: look.finish(),
-        topology,
-        placement,
-        traffic,
-        seed: scenario.seed.to_string(),
         generations,
         rounds,
-        arms,
+        arms: arms(&entrants, &trials),
         loads_pps: extent.loads_pps.clone(),
         saturating_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
         closed_requests: extent.closed_requests.clone(),
-        summaries,
         findings,
         ping,
         capacity,
-        traces,
-        drift: None,
-        headroom,
-        goals: Vec::new(),
-        claims_of: scenario.claims_of.clone(),
-        claims: Vec::new(),
-        too_few,
-        invalid,
+        too_few: analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent)),
+        invalid: faults(&segments, &trials, &entrants, &extent),
         notes,
-        outcome: Outcome::Done,
         segments,
+        ..result
     };
     judge(&mut result, &trials, &scenario, &extent);
     write_result(&result, options.out)?;
     Ok(result)
+}
+
+/// The app of a scenario that can be raced.
+fn checked(scenario: &mut Scenario, options: &Options<'_>) -> Result<AppFacts, RaceError> {
+    scenario.check(options.tables)?;
+    let app = scenario.facts(options.tables)?;
+    if Task::of(&app) != Task::Receive {
+        // What it delivers is counted where it comes out.
+        scenario.arms.iter_mut().for_each(|arm| arm.counts = true);
+    }
+    Ok(app)
+}
+
+/// A result with what is known before anything is measured.
+fn blank(
+    scenario: &Scenario,
+    app: &AppFacts,
+    options: &Options<'_>,
+    sending: &Sending,
+) -> Result<RaceResult, RaceError> {
+    let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(RaceResult {
+        schema: SCHEMA.to_owned(),
+        title: scenario.title.clone(),
+        app: app.name.to_owned(),
+        scenario: String::new(),
+        command: options.command.clone(),
+        version: options.version.clone(),
+        started_unix_ns: started_unix.as_nanos() as u64,
+        seconds: 0.0,
+        machine: Machine::default(),
+        topology: serde_json::Value::Null,
+        placement: placement(scenario),
+        traffic: describe_traffic(scenario, app, sending)?,
+        seed: scenario.seed.to_string(),
+        generations: 0,
+        rounds: 0,
+        arms: Vec::new(),
+        loads_pps: Vec::new(),
+        saturating_pps: None,
+        topspeed: false,
+        closed_loop: false,
+        closed_requests: Vec::new(),
+        segments: Vec::new(),
+        summaries: Vec::new(),
+        findings: Vec::new(),
+        ping: None,
+        capacity: None,
+        traces: Vec::new(),
+        drift: None,
+        headroom: Vec::new(),
+        goals: Vec::new(),
+        claims_of: scenario.claims_of.clone(),
+        claims: Vec::new(),
+        too_few: Vec::new(),
+        invalid: Vec::new(),
+        notes: Vec::new(),
+        outcome: Outcome::Done,
+    })
 }
 
 /// The loads that are offered: those of the scenario, then the saturating one that was found, then its requests, which

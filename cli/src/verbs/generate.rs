@@ -163,6 +163,133 @@ impl Rate {
     }
 }
 
+/// A replay in figures: what was read, given to the lane, sent, and lost by reason.
+struct Figures<'a> {
+    summary: &'a ReplaySummary,
+    replay: &'a Replay,
+    given: Counters,
+    span_ns: u64,
+    asked: Option<Rate>,
+    achieved: Option<Rate>,
+    read: u64,
+    /// By the replay, before the lane saw it.
+    left_out: BTreeMap<DropReason, u64>,
+    /// By the lane.
+    refused: BTreeMap<DropReason, u64>,
+    /// Given to the lane, and neither sent nor lost so far.
+    unconfirmed: u64,
+}
+
+impl<'a> Figures<'a> {
+    fn of(summary: &'a ReplaySummary, replay: &'a Replay, is_topspeed: bool) -> Figures<'a> {
+        let (given, sent) = (replay.counters(), replay.sent());
+        let lane = &summary.lane;
+        let span_ns = sent.last_ns - sent.first_ns;
+        let asked = match is_topspeed {
+            true => None,
+            false => Rate::of(given.tx_frames, given.tx_bytes, sent.due_ns),
+        };
+        let left_out: BTreeMap<DropReason, u64> = given.nonzero_drops().collect();
+        // A lane may count under these also what it could not hand on to the kernel's stack.
+        let lost_on_the_way = [DropReason::TxRefused, DropReason::TxTooLong];
+        let lost_on_the_way: u64 = lost_on_the_way.iter().map(|&reason| lane.drops(reason)).sum();
+        let known = lane.tx_frames.saturating_add(lost_on_the_way);
+        Figures {
+            summary,
+            replay,
+            span_ns,
+            asked,
+            achieved: Rate::of(lane.tx_frames, lane.tx_bytes, span_ns),
+            read: given.tx_frames + left_out.values().sum::<u64>(),
+            left_out,
+            refused: lane.nonzero_drops().collect(),
+            unconfirmed: given.tx_frames.saturating_sub(known),
+            given: given.clone(),
+        }
+    }
+
+    fn json(&self, arguments: &ReplayArguments) -> Value {
+        let (summary, replay) = (self.summary, self.replay);
+        let names: Vec<String> =
+            arguments.captures.iter().map(|path| path.display().to_string()).collect();
+        json!({
+            "verb": "gen",
+            "source": "pcap",
+            "captures": names,
+            "lane": arguments.lane.to_string(),
+            "interface": arguments.on,
+            "timing": timing(arguments),
+            "port": summary.caps,
+            "passes": replay.passes(),
+            "whole": replay.is_done() && replay.failure().is_none(),
+            "read": self.read,
+            "cut": replay.cut(),
+            "left_out": self.left_out,
+            "given": self.given.tx_frames,
+            "sent": summary.lane.tx_frames,
+            "sent_bytes": summary.lane.tx_bytes,
+            "retries": summary.lane.tx_retries,
+            "refused": self.refused,
+            "unconfirmed": self.unconfirmed,
+            "span_ns": self.span_ns,
+            "asked": Rate::json(self.asked),
+            "achieved": Rate::json(self.achieved),
+            "late": replay.late(),
+            "failure": summary.failure.as_ref().map(ToString::to_string)
+                .or_else(|| replay.failure().map(str::to_owned)),
+            "report": summary.report,
+        })
+    }
+
+    fn print(&self, arguments: &ReplayArguments, lane: &LaneFacts) {
+        let replay = self.replay;
+        let end = if replay.is_done() { "" } else { ", ended before the captures did" };
+        let verb = if lane.ports == Ports::Files { "written to" } else { "sent on" };
+        terminal::note(&format!(
+            "{} frames {verb} {} in {:.3} s, {} passes{end}",
+            grouped(self.summary.lane.tx_frames),
+            arguments.on,
+            self.span_ns as f64 / 1e9,
+            replay.passes(),
+        ));
+        let lines = self.lines();
+        let lines: Vec<(&str, u64, &str)> =
+            lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect();
+        terminal::note(aligned(&lines).trim_end());
+        terminal::note(&rates(self.achieved, self.asked));
+        if lane.ports != Ports::Files {
+            lateness(replay);
+        }
+    }
+
+    /// The ledger: each line with its number and a note.
+    fn lines(&self) -> Vec<(String, u64, &'static str)> {
+        let (lane, cut) = (&self.summary.lane, self.replay.cut());
+        let reasons = |reasons: &BTreeMap<DropReason, u64>, note: &'static str| {
+            let line =
+                |(reason, &n): (&DropReason, &u64)| (format!("  {}", reason.name()), n, note);
+            reasons.iter().map(line).collect::<Vec<_>>()
+        };
+        let mut lines = vec![("frames read".to_owned(), self.read, "")];
+        lines.extend(reasons(&self.left_out, "left out"));
+        lines.push(("  given to the lane".to_owned(), self.given.tx_frames, ""));
+        lines.push(("    sent".to_owned(), lane.tx_frames, ""));
+        if lane.tx_retries > 0 {
+            let note = "times, because a queue was full";
+            lines.push(("      offered again".to_owned(), lane.tx_retries, note));
+        }
+        lines.extend(reasons(&self.refused, "by the lane"));
+        if self.unconfirmed > 0 {
+            lines.push(("    on the way".to_owned(), self.unconfirmed, "when it ended"));
+        }
+        if cut > 0 {
+            lines.push(("cut".to_owned(), cut, "the capture has only their beginning"));
+        }
+        lines.push(("bytes sent".to_owned(), lane.tx_bytes, ""));
+        lines
+    }
+}
+
 impl ReplaySummary {
     fn conclude(
         self,
@@ -171,97 +298,11 @@ impl ReplaySummary {
         lane: &LaneFacts,
         json: bool,
     ) -> Result<Exit, Failure> {
-        let given = replay.counters();
-        let sent = replay.sent();
-        let span_ns = sent.last_ns - sent.first_ns;
-        let asked = match arguments.topspeed {
-            true => None,
-            false => Rate::of(given.tx_frames, given.tx_bytes, sent.due_ns),
-        };
-        let achieved = Rate::of(self.lane.tx_frames, self.lane.tx_bytes, span_ns);
-        let refused: BTreeMap<DropReason, u64> = self.lane.nonzero_drops().collect();
-        let left_out: BTreeMap<DropReason, u64> = given.nonzero_drops().collect();
-        let read = given.tx_frames + left_out.values().sum::<u64>();
-        // A lane may count under these also what it could not hand on to the kernel's stack.
-        let lost_on_the_way: u64 = [DropReason::TxRefused, DropReason::TxTooLong]
-            .iter()
-            .map(|&reason| self.lane.drops(reason))
-            .sum();
-        let unconfirmed =
-            given.tx_frames.saturating_sub(self.lane.tx_frames.saturating_add(lost_on_the_way));
+        let figures = Figures::of(&self, replay, arguments.topspeed);
         if json {
-            let names: Vec<String> =
-                arguments.captures.iter().map(|path| path.display().to_string()).collect();
-            let value = json!({
-                "verb": "gen",
-                "source": "pcap",
-                "captures": names,
-                "lane": arguments.lane.to_string(),
-                "interface": arguments.on,
-                "timing": timing(arguments),
-                "port": self.caps,
-                "passes": replay.passes(),
-                "whole": replay.is_done() && replay.failure().is_none(),
-                "read": read,
-                "cut": replay.cut(),
-                "left_out": left_out,
-                "given": given.tx_frames,
-                "sent": self.lane.tx_frames,
-                "sent_bytes": self.lane.tx_bytes,
-                "retries": self.lane.tx_retries,
-                "refused": refused,
-                "unconfirmed": unconfirmed,
-                "span_ns": span_ns,
-                "asked": Rate::json(asked),
-                "achieved": Rate::json(achieved),
-                "late": replay.late(),
-                "failure": self.failure.as_ref().map(ToString::to_string)
-                    .or_else(|| replay.failure().map(str::to_owned)),
-                "report": self.report,
-            });
-            terminal::print_json(&value, false)?;
+            terminal::print_json(&figures.json(arguments), false)?;
         } else {
-            let end = if replay.is_done() { "" } else { ", ended before the captures did" };
-            let verb = if lane.ports == Ports::Files { "written to" } else { "sent on" };
-            terminal::note(&format!(
-                "{} frames {verb} {} in {:.3} s, {} passes{end}",
-                grouped(self.lane.tx_frames),
-                arguments.on,
-                span_ns as f64 / 1e9,
-                replay.passes(),
-            ));
-            let mut lines = vec![("frames read".to_owned(), read, "")];
-            let reasons = |reasons: &BTreeMap<DropReason, u64>, note: &'static str| {
-                let line =
-                    |(reason, &n): (&DropReason, &u64)| (format!("  {}", reason.name()), n, note);
-                reasons.iter().map(line).collect::<Vec<_>>()
-            };
-            lines.extend(reasons(&left_out, "left out"));
-            lines.push(("  given to the lane".to_owned(), given.tx_frames, ""));
-            lines.push(("    sent".to_owned(), self.lane.tx_frames, ""));
-            if self.lane.tx_retries > 0 {
-                let note = "times, because a queue was full";
-                lines.push(("      offered again".to_owned(), self.lane.tx_retries, note));
-            }
-            lines.extend(reasons(&refused, "by the lane"));
-            if unconfirmed > 0 {
-                lines.push(("    on the way".to_owned(), unconfirmed, "when it ended"));
-            }
-            if replay.cut() > 0 {
-                lines.push((
-                    "cut".to_owned(),
-                    replay.cut(),
-                    "the capture has only their beginning",
-                ));
-            }
-            lines.push(("bytes sent".to_owned(), self.lane.tx_bytes, ""));
-            let lines: Vec<(&str, u64, &str)> =
-                lines.iter().map(|(name, n, note)| (name.as_str(), *n, *note)).collect();
-            terminal::note(aligned(&lines).trim_end());
-            terminal::note(&rates(achieved, asked));
-            if lane.ports != Ports::Files {
-                lateness(replay);
-            }
+            figures.print(arguments, lane);
         }
         if let Some(error) = &self.failure {
             return Err(error.into());
@@ -270,7 +311,8 @@ impl ReplaySummary {
             return Err(Failure::input(why));
         }
         // io_uring tells of a frame when it is sent: the last ones are on the way at an interrupt.
-        if unconfirmed > 0 && (replay.is_done() || !lane.confirms_late) {
+        let Figures { unconfirmed, given, .. } = &figures;
+        if *unconfirmed > 0 && (replay.is_done() || !lane.confirms_late) {
             return Err(Failure::Because(
                 Exit::Invalid,
                 format!(

@@ -29,31 +29,7 @@ impl Walk<'_> {
         // What is lost in front of the arm is lost to every output.
         let copies = plan.sending.traffic.copies();
         let planned = u64::from(schedule.frames);
-        let strays = after.arm.foreign - before.arm.foreign;
-        // What came late of an earlier segment, whose ledger was closed without it.
-        let late = (after.arm.records - before.arm.records).saturating_sub(match plan.peer {
-            None if plan.app.race.counted.by_witness() => seen.records(),
-            _ => u64::MAX,
-        });
-        let copied = after.came.copied.as_ref();
-        let wrong = copied.iter().flat_map(|copied| &copied.wrong);
-        let mut ledger = Ledger {
-            offered: planned * copies,
-            copies: plan.sending.traffic.fanout().map(|_| copies),
-            by_cable: copied.map_or_else(Vec::new, |copied| copied.by_cable.clone()),
-            trains: copied.map_or(0, |copied| copied.trains),
-            in_trains: copied.map_or(0, |copied| copied.in_trains),
-            wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
-            delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
-                // The counter is the bench's: other trials had segments of this number, too.
-                (Some(before), Some(after)) => after - before,
-                _ => seen.delivered,
-            },
-            duplicates: seen.duplicates,
-            reordered: seen.reordered,
-            foreign: seen.foreign + strays + late,
-            ..Ledger::default()
-        };
+        let mut ledger = self.delivered(schedule, after, seen);
         if let Some(pinged) = beside {
             ledger.offered += pinged.sent;
             ledger.delivered += pinged.replied;
@@ -133,6 +109,38 @@ impl Walk<'_> {
             refused_pings(&mut ledger, wire.ring());
         }
         ledger
+    }
+
+    /// The ledger without drops: what was offered, what was delivered, and what is wrong with it.
+    fn delivered(&self, schedule: &SegmentPlan, after: &State, seen: &SegmentSeen) -> Ledger {
+        let Walk { plan, before, .. } = self;
+        let copies = plan.sending.traffic.copies();
+        let planned = u64::from(schedule.frames);
+        let strays = after.arm.foreign - before.arm.foreign;
+        // What came late of an earlier segment, whose ledger was closed without it.
+        let late = (after.arm.records - before.arm.records).saturating_sub(match plan.peer {
+            None if plan.app.race.counted.by_witness() => seen.records(),
+            _ => u64::MAX,
+        });
+        let copied = after.came.copied.as_ref();
+        let wrong = copied.iter().flat_map(|copied| &copied.wrong);
+        Ledger {
+            offered: planned * copies,
+            copies: plan.sending.traffic.fanout().map(|_| copies),
+            by_cable: copied.map_or_else(Vec::new, |copied| copied.by_cable.clone()),
+            trains: copied.map_or(0, |copied| copied.trains),
+            in_trains: copied.map_or(0, |copied| copied.in_trains),
+            wrong: wrong.map(|(what, n)| ((*what).to_owned(), *n)).collect(),
+            delivered: match (before.returned(schedule.segment), after.returned(schedule.segment)) {
+                // The counter is the bench's: other trials had segments of this number, too.
+                (Some(before), Some(after)) => after - before,
+                _ => seen.delivered,
+            },
+            duplicates: seen.duplicates,
+            reordered: seen.reordered,
+            foreign: seen.foreign + strays + late,
+            ..Ledger::default()
+        }
     }
 }
 

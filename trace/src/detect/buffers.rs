@@ -6,6 +6,7 @@ use laneway_page::number::nouns;
 
 use crate::blocks::{count_interval, ratio_interval};
 use crate::model::{Model, Row};
+use crate::points::Pool;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, State};
 use laneway_random::Random;
 
@@ -71,22 +72,7 @@ pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Fact
     finding.figure("fills from the backend", facts.refills.to_string());
     finding.figure("failed allocations", facts.failures.to_string());
     if facts.failures > 0 {
-        finding.state = State::Fired;
-        finding.confidence = Confidence::High;
-        let first = pools.iter().filter_map(|pool| pool.first_failure_ns).min().unwrap_or(0);
-        finding.marks = pools
-            .iter()
-            .flat_map(|pool| &pool.failures_ns)
-            .take(MARKS_MAX)
-            .map(|&at| mark(model.since(at), None, "no buffer"))
-            .collect();
-        finding.sentence = format!(
-            "The pool ran out: {} {} failed, the first {:.3} s into the trace.",
-            facts.failures,
-            nouns(facts.failures, "allocation"),
-            model.since(first) as f64 / 1e9
-        );
-        return finding;
+        return ran_out(case, finding, facts.failures);
     }
     if fills_are_cheap(case) {
         finding.confidence = Confidence::High;
@@ -99,48 +85,7 @@ pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Fact
         return finding;
     }
     for pool in pools {
-        let n = pool.intervals.len();
-        if n < REFILLS_MIN {
-            continue;
-        }
-        let taken: Vec<f64> = pool.intervals.iter().map(|&(taken, _)| taken as f64).collect();
-        let mean = taken.iter().sum::<f64>() / n as f64;
-        let variance = taken.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n as f64;
-        let variation = variance.sqrt() / mean.max(1e-9);
-        let first = pool.intervals[0].1;
-        let last = pool.intervals[n - 1].1;
-        let cycle_ns = (last - first) as f64 / (n - 1) as f64;
-        finding.figure("buffers between fills", format!("{mean:.0}"));
-        finding.figure("time between fills", format!("{:.3} ms", cycle_ns / 1e6));
-        let periodic = period.period_ns.is_some_and(|period| {
-            // D4 may see the cycle itself or its half.
-            let ratio = period / cycle_ns;
-            (ratio - 1.0).abs() < PERIODS_AGREE || (ratio - 0.5).abs() < PERIODS_AGREE / 2.0
-        });
-        if variation >= REFILLS_VARIATION_MAX {
-            continue;
-        }
-        let shown = if periodic { None } else { shown_in_durations(case, &pool.intervals) };
-        if let Some((name, times)) = &shown {
-            finding.figure("slower around fills", format!("{name}, {times:.1} times"));
-        }
-        if periodic || shown.is_some() {
-            finding.state = State::Fired;
-            finding.confidence = Confidence::Medium;
-            finding.marks = pool
-                .intervals
-                .iter()
-                .take(MARKS_MAX)
-                .map(|&(_, at)| mark(model.since(at), None, "fill"))
-                .collect();
-            let seen = shown.map_or_else(
-                || "and durations repeat at that period".to_owned(),
-                |(name, times)| format!("and around fills {name} takes {times:.1} times as long"),
-            );
-            finding.sentence = format!(
-                "The cache is filled every {mean:.0} buffers, {:.3} ms, {seen}.",
-                cycle_ns / 1e6
-            );
+        if cycle_shows(case, pool, period, &mut finding) {
             return finding;
         }
     }
@@ -155,6 +100,73 @@ pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Fact
         )
     };
     finding
+}
+
+/// The finding where allocations failed.
+fn ran_out(case: &Case<'_>, mut finding: Finding, failures: u64) -> Finding {
+    let (model, pools) = (case.model, &case.model.pools.pools);
+    finding.state = State::Fired;
+    finding.confidence = Confidence::High;
+    let first = pools.iter().filter_map(|pool| pool.first_failure_ns).min().unwrap_or(0);
+    finding.marks = pools
+        .iter()
+        .flat_map(|pool| &pool.failures_ns)
+        .take(MARKS_MAX)
+        .map(|&at| mark(model.since(at), None, "no buffer"))
+        .collect();
+    finding.sentence = format!(
+        "The pool ran out: {failures} {} failed, the first {:.3} s into the trace.",
+        nouns(failures, "allocation"),
+        model.since(first) as f64 / 1e9
+    );
+    finding
+}
+
+/// Whether fills of one pool come regularly and durations show it; the finding says so then.
+fn cycle_shows(case: &Case<'_>, pool: &Pool, period: &Periodic, finding: &mut Finding) -> bool {
+    let n = pool.intervals.len();
+    if n < REFILLS_MIN {
+        return false;
+    }
+    let taken: Vec<f64> = pool.intervals.iter().map(|&(taken, _)| taken as f64).collect();
+    let mean = taken.iter().sum::<f64>() / n as f64;
+    let variance = taken.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / n as f64;
+    let variation = variance.sqrt() / mean.max(1e-9);
+    let first = pool.intervals[0].1;
+    let last = pool.intervals[n - 1].1;
+    let cycle_ns = (last - first) as f64 / (n - 1) as f64;
+    finding.figure("buffers between fills", format!("{mean:.0}"));
+    finding.figure("time between fills", format!("{:.3} ms", cycle_ns / 1e6));
+    let periodic = period.period_ns.is_some_and(|period| {
+        // The detector of periods may see the cycle itself or its half.
+        let ratio = period / cycle_ns;
+        (ratio - 1.0).abs() < PERIODS_AGREE || (ratio - 0.5).abs() < PERIODS_AGREE / 2.0
+    });
+    if variation >= REFILLS_VARIATION_MAX {
+        return false;
+    }
+    let shown = if periodic { None } else { shown_in_durations(case, &pool.intervals) };
+    if let Some((name, times)) = &shown {
+        finding.figure("slower around fills", format!("{name}, {times:.1} times"));
+    }
+    if !periodic && shown.is_none() {
+        return false;
+    }
+    finding.state = State::Fired;
+    finding.confidence = Confidence::Medium;
+    finding.marks = pool
+        .intervals
+        .iter()
+        .take(MARKS_MAX)
+        .map(|&(_, at)| mark(case.model.since(at), None, "fill"))
+        .collect();
+    let seen = shown.map_or_else(
+        || "and durations repeat at that period".to_owned(),
+        |(name, times)| format!("and around fills {name} takes {times:.1} times as long"),
+    );
+    finding.sentence =
+        format!("The cache is filled every {mean:.0} buffers, {:.3} ms, {seen}.", cycle_ns / 1e6);
+    true
 }
 
 pub(super) fn buffer_cost(case: &Case<'_>) -> Finding {

@@ -7,12 +7,32 @@ use arrow_array::types::{
 };
 use laneway_flow::{FlowKey, Has};
 
+type Columns = Vec<Column<PacketRow>>;
+
 /// Packet rows; `offset_ns` turns record time into Unix time.
 pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
-    let ip = |r: &PacketRow| r.record.has_ip();
-    let has = |bit: Has| move |r: &PacketRow| r.record.has.contains(bit);
-    let ports = has(Has::PORTS);
-    let mut c: Vec<Column<PacketRow>> = Vec::new();
+    let mut c = Columns::new();
+    arrival(&mut c, offset_ns);
+    link(&mut c);
+    network(&mut c);
+    lengths(&mut c);
+    tcp_and_icmp(&mut c);
+    fragments(&mut c);
+    outcome(&mut c);
+    Table::new(c)
+}
+
+fn ip(r: &PacketRow) -> bool {
+    r.record.has_ip()
+}
+
+/// Whether a record has what `bit` stands for.
+fn has(bit: Has) -> impl Fn(&PacketRow) -> bool + Copy {
+    move |r: &PacketRow| r.record.has.contains(bit)
+}
+
+/// When and where the frame came in.
+fn arrival(c: &mut Columns, offset_ns: i64) {
     c.push(timestamp(
         "ts",
         about(
@@ -47,6 +67,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("index", "receive queue; null for a capture file"),
         |r: &PacketRow| (r.record.ifindex > 0).then_some(r.record.rx_queue as i16),
     ));
+}
+
+/// Ethernet and VLAN tags.
+fn link(c: &mut Columns) {
     c.push(optional::<_, UInt16Type>(
         "eth_type",
         about("EtherType", "behind VLAN tags; below 1536 an 802.3 length"),
@@ -67,6 +91,11 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("id", "inner VLAN tag"),
         |r: &PacketRow| r.record.vlan_id2(),
     ));
+}
+
+/// Addresses, ports, and what an IP header says beside lengths.
+fn network(c: &mut Columns) {
+    let ports = has(Has::PORTS);
     c.push(optional::<_, UInt8Type>(
         "ip_version",
         about("4 or 6", "IP version"),
@@ -108,6 +137,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("bits", "DSCP << 2 + ECN; IPv6 traffic class"),
         move |r| ip(r).then_some(r.record.tos),
     ));
+}
+
+/// Lengths of the frame, of headers and of the payload.
+fn lengths(c: &mut Columns) {
     c.push(number::<_, UInt32Type>(
         "frame_len",
         about(
@@ -155,6 +188,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("byte", "behind the layer-4 header, by the IP length, never from padding"),
         move |r| ip(r).then_some(r.record.payload_bytes()),
     ));
+}
+
+/// What the headers of TCP and ICMP say.
+fn tcp_and_icmp(c: &mut Columns) {
     let tcp = has(Has::TCP);
     c.push(optional::<_, UInt16Type>(
         "tcp_flags",
@@ -197,6 +234,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("code", "ICMP or ICMPv6 code"),
         move |r: &PacketRow| icmp(r).then_some(r.record.icmp_code),
     ));
+}
+
+/// Fields of fragments.
+fn fragments(c: &mut Columns) {
     let v4_or_fragment = |r: &PacketRow| r.record.has.intersects(Has::IPV4.with(Has::FRAG));
     c.push(optional::<_, UInt16Type>(
         "ip_id",
@@ -211,6 +252,10 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         about("bits", "more fragments 1, do not fragment 2, reserved 4"),
         move |r| v4_or_fragment(r).then_some((r.record.frag >> 13) as u8),
     ));
+}
+
+/// The flow of the packet, and how its parsing ended.
+fn outcome(c: &mut Columns) {
     c.push(optional::<_, Int8Type>(
         "direction",
         about("0 or 1", "0 if the source is the lower end of the flow key (address, then port)"),
@@ -233,5 +278,4 @@ pub(crate) fn packets(offset_ns: i64) -> Table<PacketRow> {
         ),
         |r: &PacketRow| r.record.status as u8,
     ));
-    Table::new(c)
 }

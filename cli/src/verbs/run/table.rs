@@ -7,7 +7,7 @@ use super::worker_cpus;
 use crate::arguments::RunArguments;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_core::DropReason;
-use laneway_engine::{Ended, Stop};
+use laneway_engine::{Ended, RunReport, Stop};
 use laneway_kinds::{
     Account, AppCommand, AppFacts, AppVerb, Ask, Finished as HowItWent, LaneFacts, On, Ports,
     Privileges, ReferenceTable, Session, Shape,
@@ -141,7 +141,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         }
     };
     let finished = live.run::<A, L>(&run, &trace, &stop, &A::places(&run, on), begun);
-    let (ran, ports, elapsed) = match finished.and_then(|opened| {
+    let finished = match finished.and_then(|opened| {
         opened.map_err(|error| match (A::hint(&error, &run, on), Failure::from(&error)) {
             (Some(hint), Failure::Because(exit, why)) => {
                 Failure::Because(exit, format!("{why}; {hint}"))
@@ -149,13 +149,14 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
             (_, failure) => failure,
         })
     }) {
-        Ok(Finished { ran, ports, elapsed }) => (ran, ports, elapsed),
+        Ok(finished) => finished,
         Err(failure) => {
             // Why no lane could be opened says more than what comes of closing the rest.
             let _ = A::finish(&run, on, None);
             return Err(failure);
         }
     };
+    let ran = &finished.ran;
     let failed = ran.failure.as_ref().map(|(_, error)| error);
     let together = ran.together();
     let went = together.as_ref().map(|(lane, report)| HowItWent { lane, report, failure: failed });
@@ -166,8 +167,32 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         return failed.map_or(Ok(Exit::Done), |error| Err(error.into()));
     };
     let account = A::account(&run, on, report, together);
+    let ending = Ending::<A> { run: &run, on, finished: &finished, report, account: &account };
     if json {
-        let several = if cpus.is_some() { &ran.workers[..] } else { &[] };
+        terminal::print_json(&ending.json(cpus.is_some()), A::stdout_has_rows(&run))?;
+    } else {
+        ending.print(cpus.is_some());
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    A::judge(&run, &account, together)
+}
+
+/// A run that has ended, with the account of it.
+struct Ending<'a, A: AppCommand<Report: Clone>> {
+    run: &'a A::Run,
+    on: On<'a>,
+    finished: &'a Finished<A::Report>,
+    /// The report of the lane, over all workers.
+    report: &'a RunReport,
+    account: &'a Account,
+}
+
+impl<A: AppCommand<Report: Clone>> Ending<'_, A> {
+    fn json(&self, has_workers: bool) -> Value {
+        let Finished { ran, ports, elapsed } = self.finished;
+        let several = if has_workers { &ran.workers[..] } else { &[] };
         let workers = several.iter().enumerate().map(|(id, worker)| {
             let mut line = json!({ "worker": id, "cpu": worker.cpu, "report": worker.run });
             for (name, fact) in worker.report.as_ref().map(A::worker_json).unwrap_or_default() {
@@ -178,35 +203,35 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
         let mut value = json!({
             "verb": "run",
             "app": A::FACTS.name,
-            "lane": spec.to_string(),
-            "interfaces": named,
+            "lane": self.on.spec.to_string(),
+            "interfaces": self.on.interfaces,
             "ports": ports,
-            "seen": account.seen,
-            "closed": account.is_closed(),
-            "failure": failed.map(ToString::to_string),
+            "seen": self.account.seen,
+            "closed": self.account.is_closed(),
+            "failure": ran.failure.as_ref().map(|(_, error)| error.to_string()),
             "elapsed_ns": elapsed.as_nanos() as u64,
-            "report": report,
+            "report": self.report,
             "workers": workers.collect::<Vec<Value>>(),
         });
-        for (name, fact) in &account.json {
+        for (name, fact) in &self.account.json {
             value[name] = fact.clone();
         }
-        terminal::print_json(&value, A::stdout_has_rows(&run))?;
-    } else {
-        terminal::note(text(&account, report.ended, elapsed).trim_end());
-        if cpus.is_some() {
-            terminal::note(by_worker::<A>(&run, &ran).trim_end());
+        value
+    }
+
+    fn print(&self, has_workers: bool) {
+        let Finished { ran, elapsed, .. } = self.finished;
+        terminal::note(text(self.account, self.report.ended, *elapsed).trim_end());
+        if has_workers {
+            terminal::note(by_worker::<A>(self.run, ran).trim_end());
         }
-        let sees_frames = A::shape(&run, lane).is_ok_and(|shape| sees_frames(lane, shape));
-        let joined = report.counters().drops(DropReason::RxTooLong);
-        if let Some(line) = too_long(joined, &named).filter(|_| sees_frames) {
+        let On { lane, interfaces, .. } = self.on;
+        let sees_frames = A::shape(self.run, lane).is_ok_and(|shape| sees_frames(lane, shape));
+        let joined = self.report.counters().drops(DropReason::RxTooLong);
+        if let Some(line) = too_long(joined, interfaces).filter(|_| sees_frames) {
             terminal::note(&line);
         }
     }
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    A::judge(&run, &account, together)
 }
 
 /// The account for a person.
