@@ -6,12 +6,13 @@
  * A request: 8 bytes (number, sequence 0, total 1, reserved 0; big-endian, as memcached's), then one RESP GET, then
  * padding up to the longest reply that is wanted. A reply has the same 8 bytes and is never longer than its request.
  *
- * The cache is two arrays, an entry and a version per slot. A version is the epoch in its upper half and a count in its
+ * The cache is two arrays, an entry and a version per slot. A key stands in the slot that its hash says or in that slot's
+ * neighbour, so that two keys with one hash need not take turns. A version is the epoch in its upper half and a count in its
  * lower one; the entry may be used while the count is even and not 0 and the epoch is that of now. The writer, one
  * thread, makes the version odd, writes the entry, and makes the version even; to forget a key it makes it odd, to
  * forget all it changes the epoch. So a reader that finds the same version behind its copy has copied one entry whole.
  *
- * Whoever includes this defines the functions declared first.
+ * The includer defines the functions declared first.
  */
 #ifndef LANEWAY_KV_GET_H
 #define LANEWAY_KV_GET_H
@@ -197,6 +198,35 @@ LW_INLINE __u32 lw_kv_length(__u32 bytes, __u32 most)
 	return (bytes & (most - 1)) + 1;
 }
 
+/* A valid entry, with the version that it had when its key was compared. */
+struct lw_kv_found {
+	const struct lw_kv_entry *entry;
+	const volatile __u64 *version_at;
+	__u64 version;
+};
+
+/* The entry of a key in one slot; false if another is there, or none. */
+LW_INLINE int lw_kv_is_in(__u32 slot, const __u64 *key, __u32 key_bytes, struct lw_kv_found *found)
+{
+	__u64 differs;
+
+	found->version_at = lw_kv_version(slot);
+	found->entry = lw_kv_entry(slot);
+	if (!found->version_at || !found->entry)
+		return 0;
+	found->version = *found->version_at;
+	if (!lw_kv_is_valid(found->version))
+		return 0;
+	lw_kv_barrier();
+	differs = found->entry->key_bytes ^ key_bytes;
+#ifdef __bpf__
+#pragma clang loop unroll(full)
+#endif
+	for (int i = 0; i < LW_KV_KEY_WORDS; i++)
+		differs |= found->entry->key[i] ^ key[i];
+	return !differs;
+}
+
 /*
  * The answer to the datagram whose UDP header is at `udp_at`, written over it with its header; the caller turns the
  * headers in front round. `bytes` are those of the answer's UDP datagram, header included; `sum` that of its bytes
@@ -207,10 +237,9 @@ LW_INLINE __u32 lw_kv_answer(struct lw_view *view, const volatile struct lw_kv_c
 {
 	__u8 *udp = (__u8 *)view->data + udp_at, *head = udp + 8, *body = head + LW_KV_HEAD_BYTES;
 	__u32 udp_bytes, key_bytes, digit, key_at, reply_bytes;
-	const volatile __u64 *version_at;
-	const struct lw_kv_entry *entry;
+	struct lw_kv_found found = { 0 };
 	struct lw_kv_copy *copy;
-	__u64 key[LW_KV_KEY_WORDS] = { 0 }, version, differs;
+	__u64 key[LW_KV_KEY_WORDS] = { 0 };
 	__u8 end[2];
 	__u32 slot;
 
@@ -255,34 +284,26 @@ LW_INLINE __u32 lw_kv_answer(struct lw_view *view, const volatile struct lw_kv_c
 		return LW_KV_LEFT_FORM;
 
 	slot = (__u32)lw_kv_hash(c->seed, key, key_bytes) & (c->slots - 1);
-	version_at = lw_kv_version(slot);
-	entry = lw_kv_entry(slot);
 	copy = lw_kv_copy();
-	if (!version_at || !entry || !copy)
+	if (!copy)
 		return LW_KV_LEFT_MISS;
-	version = *version_at;
-	if (!lw_kv_is_valid(version))
+	if (!lw_kv_is_in(slot, key, key_bytes, &found) &&
+	    !lw_kv_is_in((slot ^ 1) & (c->slots - 1), key, key_bytes, &found))
 		return LW_KV_LEFT_MISS;
-	lw_kv_barrier();
-	differs = entry->key_bytes ^ key_bytes;
-#ifdef __bpf__
-#pragma clang loop unroll(full)
-#endif
-	for (int i = 0; i < LW_KV_KEY_WORDS; i++)
-		differs |= entry->key[i] ^ key[i];
-	reply_bytes = *(const volatile __u32 *)&entry->reply_bytes;
-	if (differs)
+	/* Shown to the verifier once more: it does not follow that what was found is there. */
+	if (!found.entry || !found.version_at)
 		return LW_KV_LEFT_MISS;
+	reply_bytes = *(const volatile __u32 *)&found.entry->reply_bytes;
 	LW_FORGET(reply_bytes);
 	if (reply_bytes < 1 || reply_bytes > LW_KV_REPLY_BYTES_MAX)
 		return LW_KV_LEFT_MISS;
 	if (8 + LW_KV_HEAD_BYTES + reply_bytes > udp_bytes)
 		return LW_KV_LEFT_LONG_REPLY;
-	*sum = *(const volatile __u32 *)&entry->reply_sum;
+	*sum = *(const volatile __u32 *)&found.entry->reply_sum;
 	for (__u32 i = 0; i < LW_KV_REPLY_WORDS && i * 8 < reply_bytes; i++)
-		copy->reply[i] = ((const volatile __u64 *)entry->reply)[i];
+		copy->reply[i] = ((const volatile __u64 *)found.entry->reply)[i];
 	lw_kv_barrier();
-	if (*version_at != version)
+	if (*found.version_at != found.version)
 		return LW_KV_LEFT_CHANGED;
 	if (lw_kv_store(view, udp_at + 8 + LW_KV_HEAD_BYTES, copy->reply,
 			lw_kv_length(reply_bytes, LW_KV_REPLY_BYTES_MAX)))

@@ -4,9 +4,9 @@
 //! into its own memory and no system call. What is to change is noted while commands are done and written by
 //! [`Cache::agree`] before their replies leave.
 //!
-//! What must always hold: behind `agree` no slot is valid whose key was forgotten since. A key has one slot, by a hash
-//! whose seed no client knows; a key that comes to a slot takes it from the one that is there. The kernel does not tell
-//! which keys it was asked for, so an answer of its does not count as a use for eviction.
+//! What must always hold: behind `agree` no slot is valid whose key was forgotten since. A key has two slots, by a hash
+//! whose seed no client knows, and stands in one of them at most; where both are taken it replaces one of the two keys, in
+//! turn. The kernel does not tell which keys it was asked for, so an answer of its does not count as a use for eviction.
 
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_linux::Cidr;
@@ -72,6 +72,8 @@ pub(crate) struct Cache {
     cleared: Vec<usize>,
     filled: Vec<(usize, Box<[u8]>)>,
     is_emptied: bool,
+    /// The key in which of two slots is replaced next.
+    next_way: usize,
     fates: [u64; FATES.len()],
 }
 
@@ -87,6 +89,7 @@ impl Cache {
             cleared: Vec::new(),
             filled: Vec::new(),
             is_emptied: false,
+            next_way: 0,
             fates: Default::default(),
         }
     }
@@ -141,8 +144,7 @@ impl Cache {
         if self.occupied == 0 || key.len() > KEY_BYTES_MAX {
             return;
         }
-        let slot = self.slot_of(key);
-        if self.slots[slot].key.as_deref() == Some(key) {
+        if let Some(slot) = self.slot_with(key) {
             self.slots[slot].key = None;
             self.occupied -= 1;
             self.filled.retain(|(at, _)| *at != slot);
@@ -167,7 +169,7 @@ impl Cache {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) || reply.len() > REPLY_BYTES_MAX {
             return;
         }
-        let at = self.slot_of(key);
+        let at = self.slot_for(key);
         let slot = &mut self.slots[at];
         self.occupied += usize::from(slot.key.is_none());
         slot.key = Some(key.into());
@@ -233,7 +235,24 @@ impl Cache {
         maps.put("versions", &(at as u32).to_ne_bytes(), &version.to_ne_bytes())
     }
 
-    fn slot_of(&self, key: &[u8]) -> usize {
+    /// The slot that a key stands in.
+    fn slot_with(&self, key: &[u8]) -> Option<usize> {
+        self.slots_of(key).into_iter().find(|&slot| self.slots[slot].key.as_deref() == Some(key))
+    }
+
+    /// Where a key is to stand: where it stands, where there is room, or in the place of another.
+    fn slot_for(&mut self, key: &[u8]) -> usize {
+        let slots = self.slots_of(key);
+        let free = || slots.into_iter().find(|&slot| self.slots[slot].key.is_none());
+        if let Some(slot) = self.slot_with(key).or_else(free) {
+            return slot;
+        }
+        self.next_way ^= 1;
+        slots[self.next_way]
+    }
+
+    /// The slots that a key may stand in, in the order in which the kernel looks; one and the same if there is only one.
+    fn slots_of(&self, key: &[u8]) -> [usize; 2] {
         let mut padded = [0; KEY_BYTES_MAX];
         padded[..key.len()].copy_from_slice(key);
         let mut hash = self.seed ^ key.len() as u64;
@@ -241,7 +260,9 @@ impl Cache {
             hash = (hash ^ u64::from_ne_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^= hash >> 32;
         }
-        hash as u32 as usize & (self.slots.len() - 1)
+        let last = self.slots.len() - 1;
+        let slot = hash as u32 as usize & last;
+        [slot, (slot ^ 1) & last]
     }
 }
 
@@ -269,4 +290,50 @@ fn sum(bytes: &[u8]) -> u32 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(slots: usize) -> Cache {
+        Cache::new(CacheSetup { listen: Vec::new(), allowed: Vec::new(), slots })
+    }
+
+    #[test]
+    fn two_keys_of_one_hash_stand_side_by_side_and_a_third_replaces_one_of_them() {
+        let mut cache = cache(16);
+        let wanted = cache.slots_of(b"0");
+        let mut keys = (0..).map(|n: u32| n.to_string().into_bytes());
+        let three: [Vec<u8>; 3] = std::array::from_fn(|_| {
+            keys.find(|key| cache.slots_of(key) == wanted).expect("there is always another")
+        });
+        for key in &three[..2] {
+            cache.fill(key, b"reply");
+        }
+        let place = |cache: &Cache, at: usize| cache.slot_with(&three[at]);
+        assert_eq!(cache.occupied, 2);
+        assert!(place(&cache, 0).is_some() && place(&cache, 0) != place(&cache, 1));
+        let before = place(&cache, 0);
+        cache.fill(&three[0], b"another");
+        assert_eq!((place(&cache, 0), cache.occupied), (before, 2), "it stays where it is");
+        cache.fill(&three[2], b"reply");
+        assert_eq!(cache.occupied, 2);
+        assert!(place(&cache, 2).is_some());
+        assert_eq!((0..2).filter(|&at| place(&cache, at).is_some()).count(), 1);
+        (0..3).for_each(|at| cache.forget(&three[at]));
+        assert!(!cache.has_keys());
+        assert_eq!(cache.cleared.len(), 2);
+    }
+
+    #[test]
+    fn one_slot_is_enough() {
+        let mut cache = cache(1);
+        cache.fill(b"a", b"1");
+        cache.fill(b"b", b"2");
+        assert_eq!(
+            (cache.occupied, cache.slot_with(b"a"), cache.slot_with(b"b")),
+            (1, None, Some(0))
+        );
+    }
 }
