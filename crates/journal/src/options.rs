@@ -111,7 +111,7 @@ impl Default for Options {
             policy: Policy::default(),
             segment_bytes: 64 << 20,
             waiting_bytes_max: 128 << 20,
-            snapshot_chunk_bytes: 256 << 10,
+            snapshot_chunk_bytes: 64 << 10,
             bell: None,
             ring_when_written: false,
             clock: Clock::Monotonic(Instant::now()),

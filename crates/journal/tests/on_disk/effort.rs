@@ -15,7 +15,7 @@ pub(crate) fn of(all: u64, part: u64) -> u64 {
     if env::var_os(ALL).is_some() { all } else { part }
 }
 
-/// What a test draws from; says it, for whoever looks at a failure.
+/// What a test draws from; printed, so that a failure can be repeated.
 #[expect(clippy::print_stdout, reason = "shown where the test fails")]
 pub(crate) fn seed() -> u64 {
     let asked = env::var(SEED).ok().filter(|text| !text.is_empty());
