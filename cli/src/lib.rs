@@ -144,7 +144,7 @@ fn give_back(json: bool) {
                 ),
             });
         }),
-        // Whoever may not undo it did not change it.
+        // A process that may not undo it did not change it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         Err(error) => terminal::note(&format!(
             "cannot give back what a killed run changed on this host: {error}; a later run tries again"

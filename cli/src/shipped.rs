@@ -75,8 +75,8 @@ pub(crate) struct ResolvedScenario {
 }
 
 impl ResolvedScenario {
-    /// Reads `given`: a file, or the name of a scenario, whose race writes to `out`. Whoever gives the name of one of
-    /// the `apps` is told what is missing.
+    /// Reads `given`: a file, or the name of a scenario, whose race writes to `out`. A user who names one of
+    /// the `apps` gets an error that says what is missing.
     pub(crate) fn read(
         given: &str,
         out: &Path,

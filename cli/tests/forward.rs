@@ -582,7 +582,7 @@ fn received_by_worker(said: &str) -> Vec<u64> {
         .collect()
 }
 
-/// What a run under rules made of [`of_many_flows`]: frames that came through, and what was told by whoever
+/// What a run under rules made of [`of_many_flows`]: frames that arrived, and what was reported by the program that
 /// was asked.
 #[derive(Debug, PartialEq)]
 struct Fated {
@@ -597,7 +597,7 @@ fn under_rules(world: &World, lane: &str, more: &[&str]) -> (Output, Fated) {
     let all = ["--lane", lane, "--queues", "2", "--control", &path, "--rule", DROP];
     let frames = of_many_flows(120);
     let (output, fated) = world.run(&[&all, more].concat(), |far, _| {
-        // Under way, so that it reaches whoever is there.
+        // Under way, so that it reaches the programs that are there.
         assert_eq!(rules(&path, &[&to_queue]), "Flow rule #1 created\n");
         far.send(0, &frames);
         let [back, through] = far.collect(frames.len() * 2 / 3);

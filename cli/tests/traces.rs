@@ -115,7 +115,7 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
     let page = fs::read_to_string(out.join("traces/packet.html")).expect("it is written");
     assert!(page.ends_with("</html>\n"));
 
-    // Whoever looks at the folder by hand is told the same.
+    // A user who looks at the folder by hand reads the same.
     let folder = out.join(traced(&result, "packet").folder.as_ref().expect("it has one"));
     let analyze = Command::new(LANEWAY).args(["trace", "analyze", "--json"]).arg(&folder).output();
     let analyze = analyze.expect("the program starts");

@@ -4,7 +4,7 @@
  *
  * A frame's number lies where `lw_number_at` says: in the payload, where a forwarder that rewrites
  * MACs leaves it alone, or in the source MAC of a replayed capture. It runs in the softirq (or, at a
- * TAP device, in the system call) of whoever sends, before anything of the receiver's stack.
+ * TAP device, in the system call) of the sender, before anything of the receiver's stack.
  *
  * One queue, so one writer at a time: plain additions.
  */

@@ -3,7 +3,7 @@
  * The far end of a fan-out as frames, on one of its cables: ticks off every copy of every datagram of ours, at the
  * output that it was sent to, and drops every frame. An output is a UDP port; the group is the datagram's own.
  *
- * It runs in the softirq of whoever sends, before anything of the receiver's stack. A veth end whose peer has such a
+ * It runs in the softirq of the sender, before anything of the receiver's stack. A veth end whose peer has such a
  * program offers no segmentation: trains are cut on their way out, on the sender's CPU. `trains.bpf.c` takes them
  * whole.
  */

@@ -7,7 +7,7 @@
  *
  * A task's time is its thread group's owner's: threads, io_uring's workers and SQPOLL threads are in
  * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
- * interface that was polled, whoever was interrupted for it; where no device was polled (the backlog
+ * interface that was polled, whichever task was interrupted for it; where no device was polled (the backlog
  * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it.
  * No cause can be told of other softirqs and of device interrupts: they are booked beside the owner
  * that was interrupted, and never on it. The cables have no device interrupts.
@@ -68,7 +68,7 @@ struct {
 	__type(value, __u32);
 } devices SEC(".maps");
 
-/* Time of foreign tasks by the name of their program; whoever did least lately goes first. */
+/* Time of foreign tasks by the name of their program; the one that did least lately goes first. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -251,7 +251,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * Whoever is gone leaves its place to the next of thousands, and its number to a program that is
+ * A task that has ended leaves its place to the next of thousands, and its number to a program that is
  * nobody's. What it still runs stays booked as its own until the next switch.
  */
 SEC("tp_btf/sched_process_exit")

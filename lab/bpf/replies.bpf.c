@@ -5,7 +5,7 @@
  * else goes on to the stack, so that real pings work beside it; XDP_TX over veth needs a program at
  * this end in any case.
  *
- * It runs in the softirq of whoever sends the reply, before anything of the receiver's stack, so a
+ * It runs in the softirq of the reply's sender, before anything of the receiver's stack, so a
  * round trip ends here when the frame does, whatever the generator is busy with.
  *
  * One queue, so one writer at a time: plain additions.

@@ -4,7 +4,7 @@
 //!
 //! An output is a cable, a group and a UDP port, and has a bitmap of its own: so a copy that came twice at one is not
 //! taken for one that is missing at another, and what came where no output is, at the wrong group or with other bytes is
-//! told apart. The work is done in the softirq of whoever sends, so on the arm's CPU, of which it takes some; it is booked on
+//! told apart. The work is done in the softirq of the sender, so on the arm's CPU, of which it takes some; it is booked on
 //! the generator's side.
 //!
 //! One number in eight is booked at each output with the time since it was due.

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// Ethernet frames, whoever they are addressed to.
+    /// Ethernet frames to any address.
     #[default]
     Frames,
     /// Datagrams that are addressed to it.

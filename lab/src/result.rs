@@ -166,7 +166,7 @@ pub struct Placement {
     pub napi_cpu: usize,
     /// CPU of the generator.
     pub generator_cpu: usize,
-    /// CPU of the receive stack of the far ends, where that runs in threads of its own; else whoever sends has its work
+    /// CPU of the receive stack of the far ends, where that runs in threads of its own; else the sender has its work
     /// done in a softirq.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_napi_cpu: Option<usize>,

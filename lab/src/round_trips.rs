@@ -61,7 +61,7 @@ impl RoundTrips {
     }
 
     /// From bins: each with the value that stands for it and how often it came. Sums and extremes are
-    /// exact, as whoever filled the bins kept them.
+    /// exact, as the recorder of the bins kept them.
     pub(crate) fn of_bins(
         bins: impl Iterator<Item = (u64, u64)>,
         extremes_ns: [u64; 2],

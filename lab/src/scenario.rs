@@ -111,7 +111,7 @@ pub struct Scenario {
     #[serde(default, skip_serializing_if = "is_false")]
     pub tso: bool,
     /// CPU of the receive stack at the generator's end of the cables, in threads of its own. None: what comes out of an
-    /// arm is received in a softirq of whoever sends it, so on the arm's CPU.
+    /// arm is received in a softirq of its sender, so on the arm's CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_napi_cpu: Option<usize>,
     /// Seed of the order of the arms.

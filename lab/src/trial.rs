@@ -59,7 +59,7 @@ const SETTLE_STEP: Duration = Duration::from_millis(10);
 const PING_RETRIES_MAX: usize = 3;
 /// Looks at an arm that does not settle.
 const SETTLE_STEPS_MAX: usize = 200;
-/// Times that an arm which has settled is looked at again because frames are missing: whoever delivers
+/// Times that an arm which has settled is looked at again because frames are missing: the thread that delivers
 /// them may have lost its CPU on the way, and get it back behind others.
 const MISSING_LOOKS_MAX: usize = 12;
 /// What is added to a segment's own length before a silent child is given up.

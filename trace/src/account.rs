@@ -304,7 +304,7 @@ impl<'a> Books<'a> {
     }
 
     /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way. It sleeps in this
-    /// call, or, where calls are not told, in this context, whoever wakes it.
+    /// call, or, where calls are not told, in this context, by any waker.
     fn sleeps_when_idle(&self, call: Option<u32>, node: u32) -> bool {
         let here = |taken: &Taken| match *taken {
             Taken::Blocked { call: other, node: there, .. } => (other, there) == (call, node),

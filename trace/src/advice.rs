@@ -175,7 +175,7 @@ fn cure(cause: &Cause) -> Option<Advice> {
         }
         CauseKind::Lock => (
             "hold the lock for less",
-            "Let whoever holds the lock hold it for less, or let the worker share nothing.".to_owned(),
+            "Hold the lock for less time, or let the worker share nothing.".to_owned(),
             KERNEL,
         ),
         CauseKind::PageFaults => (

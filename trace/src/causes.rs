@@ -211,7 +211,7 @@ impl Evidence<'_> {
         let mut all: Vec<Together<'_>> = Vec::new();
         for gap in &worker.gaps {
             let Some(kind) = self.kind_of(worker, gap) else { continue };
-            // Whoever has the CPU, it is preempted; whatever wakes it, it sleeps.
+            // With the CPU taken by another thread it is preempted; while it waits to be woken it sleeps.
             let one_of_all = matches!(
                 kind,
                 CauseKind::Preempted | CauseKind::Interrupts | CauseKind::Sleep | CauseKind::Lock

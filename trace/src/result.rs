@@ -624,7 +624,7 @@ pub enum Part {
 /// Packets that were lost, as far as the trace or the user tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Losses {
-    /// Losses were counted by whoever recorded the trace, or given by the user. If not, nothing is known of loss.
+    /// Losses were counted by the recorder of the trace, or given by the user. If not, nothing is known of loss.
     pub told: bool,
     /// By place, most first.
     pub rows: Vec<LossRow>,

@@ -7,7 +7,7 @@
  * Only the linear part of a frame is read and written: headers and, of an ARP or neighbour
  * discovery packet, all of it. An echo request may be longer; its data stays where it is.
  *
- * Whoever includes this defines the four functions declared first.
+ * The includer defines the four functions declared first.
  */
 #ifndef LANEWAY_ECHO_H
 #define LANEWAY_ECHO_H

@@ -59,7 +59,7 @@ pub(crate) fn reply_v4(message: &mut [u8]) {
 
 /// The checksum of a reply from that of its request.
 ///
-/// Where equation 3 gives 0, the reply has 0xffff: both are zero to whoever sums up, except that a
+/// Where equation 3 gives 0, the reply has 0xffff: both are zero to a receiver that sums up, except that a
 /// reply of nothing but zeros (identifier 0, number 0, data of zeros), which only ICMPv4 has, sums up
 /// with 0xffff alone.
 #[inline]

@@ -3,7 +3,7 @@
 //! source from the address that was asked.
 //!
 //! Decides as the app over frames does, by the same questions in the same order as far as they can
-//! still be asked: header, options and fragments are behind, and whoever has the kernel's sockets has
+//! still be asked: header, options and fragments are behind, and a program with the kernel's sockets has
 //! neighbours, TTL and routes from it. "Passed" is left alone here: somebody else has to answer it, or
 //! nobody does.
 

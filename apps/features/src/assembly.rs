@@ -154,7 +154,7 @@ impl Assembly {
                     None => break,
                 },
                 Task::End => {
-                    // Whoever makes chunks must not wait for somebody to take them.
+                    // The maker of chunks must not wait for a taker.
                     while work.next().is_some() {}
                     break;
                 }

@@ -114,7 +114,7 @@ pub struct Summary {
     pub interrupted: bool,
 }
 
-/// Shared between the run and whoever shows its progress or stops it.
+/// Shared between the run and the thread that shows its progress or stops it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Frames read.

@@ -12,7 +12,7 @@
  * the same mask, it has a place in the bank, and their values lie in one hash table of all masks: a
  * frame's fields under a mask are one lookup, whatever the number of rules with it.
  *
- * Whoever includes this defines lw_hit(), lw_entry(), lw_route() and lw_neighbour().
+ * The includer defines lw_hit(), lw_entry(), lw_route() and lw_neighbour().
  */
 #ifndef LANEWAY_FORWARD_H
 #define LANEWAY_FORWARD_H

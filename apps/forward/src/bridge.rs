@@ -100,7 +100,7 @@ impl Stations {
         let place = self.bucket(key).iter().find(|place| place.key.load(Acquire) == key)?;
         let mut seen = place.seen.load(Acquire);
         for _ in 0..LOOKS_MAX {
-            // Pairs with the stores in `learn`: whoever took the place over meanwhile, and were it for this
+            // Pairs with the stores in `learn`: another worker may have taken the place over meanwhile, even for this
             // very station again, has changed the key or what is read after it.
             if place.key.load(Acquire) != key {
                 return None;
@@ -201,7 +201,7 @@ mod tests {
                         let i = (now_ns * 7 + worker * 3) % (2 * BUCKET as u64);
                         stations.learn(0, mac(i), PortId(i as u32), now_ns);
                         for other in 0..2 * BUCKET as u64 {
-                            // Young to whoever asks at a time that has not come yet for the other.
+                            // Young to a worker whose clock is ahead of the other's.
                             let found = stations.find(0, mac(other), 0);
                             assert!(found.is_none_or(|port| u64::from(port.0) == other), "{other}");
                         }

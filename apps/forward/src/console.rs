@@ -58,7 +58,7 @@ impl Console {
 
     /// The set, for what is told at the end.
     pub fn rules(&self) -> MutexGuard<'_, RuleSet> {
-        // Whoever panicked with the set in hand had changed nothing or everything.
+        // Updates of the set are atomic with respect to panics.
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

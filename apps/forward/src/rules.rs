@@ -739,7 +739,7 @@ impl Target {
     }
 }
 
-/// Whoever panicked while holding one of these locks had written nothing or everything.
+/// Updates under these locks are atomic with respect to panics.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

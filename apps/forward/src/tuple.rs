@@ -301,7 +301,7 @@ impl Tuple {
         Some(gone)
     }
 
-    /// Empties a record and closes the gap: whoever stands behind it and may stand in it moves there.
+    /// Empties a record and closes the gap: a record behind it that may stand in it moves there.
     fn free(&mut self, mut free: usize) {
         let (words, last) = (self.words_per_record(), self.last);
         let mut at = free;

@@ -284,7 +284,7 @@ impl Shared {
             let answer = engine.read(number);
             mail = self.mail();
             if mail.questions.pop_front().is_none() {
-                // The writer has ended, and whoever asked was told.
+                // The writer has ended, and the caller was informed.
                 return;
             }
             mail.answers.push((number, answer));

@@ -461,7 +461,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     }
     eprintln!("refused by rule, with {workers} workers: {refused:?}");
     if memory_bytes_max.is_some() {
-        // Whoever has subscribed hears nothing else: begin anew.
+        // A subscribed client receives nothing else: begin anew.
         ours.said(CLIENTS - 1, b"DISCARD\r\nRESET\r\n");
         let info = ours.said(CLIENTS - 1, b"INFO memory\r\n");
         let of =

@@ -35,10 +35,10 @@ const CEASE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
-    /// Whoever has this may give orders, and wait for answers, and nobody else. True when every worker has the
+    /// Only the holder of this may give orders and wait for answers. True when every worker has the
     /// rules that it begins with: until then there is an order that nobody has waited for.
     turn: Mutex<bool>,
-    /// Changed by whoever has the turn. Never held while somebody waits for a worker: a worker that begins asks
+    /// Changed by the holder of the turn. Never held while a caller waits for a worker: a worker that begins asks
     /// for the rules itself.
     rules: Mutex<Arc<InForce>>,
     /// How many sets have been in force.
@@ -133,7 +133,7 @@ impl Book {
     }
 
     fn put_in_force(&self, rules: InForce) {
-        // Read by whoever has the turn, as this is written.
+        // Read by the holder of the turn, as this is written.
         self.generation.fetch_add(1, Ordering::Relaxed);
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
@@ -269,7 +269,7 @@ impl Book {
         self.order_all(|| Order::Receive, PATIENCE).map(drop)
     }
 
-    /// Whoever has the turn gives every worker an order; all their answers, or the first failure.
+    /// The holder of the turn gives every worker an order; all their answers, or the first failure.
     fn order_all(
         &self,
         order: impl Fn() -> Order,
@@ -285,7 +285,7 @@ impl Book {
         answers.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Whoever has the turn puts another set in force, which was checked. What is left of one needs no check.
+    /// The holder of the turn puts another set in force, which was checked. What is left of one needs no check.
     fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
         let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));

@@ -1,4 +1,4 @@
-//! The desk between whoever changes rules and the workers that carry the change out.
+//! The desk between clients that change rules and the workers that carry the change out.
 //!
 //! ```text
 //!   book ── post ──▶ Mailbox ── bell ──▶ worker: prepare, commit or give up, tell ── answer ──▶ book

@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-/// The form of what is said here. Whoever changes the meaning of a line counts it up.
+/// The form of what is said here. A change of a line's meaning counts it up.
 pub(crate) const FORMAT: u32 = 1;
 /// How long a successor may take from hearing that nobody receives to saying that it does.
 const TAKE_WAIT: Duration = Duration::from_secs(10);

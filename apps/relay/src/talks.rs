@@ -194,7 +194,7 @@ fn follow(
     Ok(())
 }
 
-/// Answers whoever speaks to the socket.
+/// Answers the clients of the socket.
 struct Speaker {
     predecessor: Arc<Predecessor>,
     supervisor: Supervisor,

@@ -15,7 +15,7 @@
  *
  * Call it after the reservation. One wake-up per sleep: a wake-up is an interrupt, several
  * microseconds on a virtual machine, and a consumer that shares this CPU does not get to clear the
- * word before we are done. Whoever clears it wakes, and the consumer does not block while it sees as
+ * word before we are done. The side that clears it wakes, and the consumer does not block while it sees as
  * many bytes reserved; what is left of a race is in rings.rs.
  */
 static __always_inline __u64 lw_wake_flags(void *ring, volatile __u32 *wanted_bytes)

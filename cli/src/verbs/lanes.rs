@@ -183,7 +183,7 @@ const AS_ROOT: &str = "sudo laneway lanes";
 /// Programs that change the machine, which only root may.
 const NEED_ROOT: [&str; 6] = ["apt-get", "sysctl", "ip", "ethtool", "modprobe", "mount"];
 
-/// A command as whoever asks must type it.
+/// A command as the user must type it.
 fn as_root(command: &str) -> String {
     let program = command.split_whitespace().next().unwrap_or_default();
     let is_root = rustix::process::geteuid().is_root();

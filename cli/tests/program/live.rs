@@ -179,7 +179,7 @@ fn received_frames() -> u64 {
     interface_counters("sut0").unwrap().rx_packets
 }
 
-/// Datagrams for which the stack found no socket: whoever listens to the interface has seen them before.
+/// Datagrams for which the stack found no socket: listeners on the interface have seen them before.
 fn datagrams_for_nobody() -> u64 {
     let table = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp: "));

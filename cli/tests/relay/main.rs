@@ -666,7 +666,7 @@ fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
         return skip("socat is not installed");
     }
     let Some(world) = World::new() else { return };
-    // What a socket's buffer holds, whoever is slow.
+    // What a socket's buffer holds, whichever end is slow.
     let bytes: Vec<u8> =
         (0..60 * 1316u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (sent, received) = (world.folder.file("sent"), world.folder.file("received"));

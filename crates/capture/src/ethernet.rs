@@ -15,7 +15,7 @@ use crate::link::{LinkType, Unsupported, network};
 /// Bytes of a header that is put in front of plain IP.
 pub const ETHERNET_BYTES: usize = 14;
 
-/// A frame in two parts, so that whoever has a buffer copies each byte once.
+/// A frame in two parts, so that the owner of the buffer copies each byte once.
 pub struct Parts<'a> {
     header: Option<[u8; ETHERNET_BYTES]>,
     rest: &'a [u8],

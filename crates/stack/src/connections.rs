@@ -192,7 +192,7 @@ impl Connections {
             == tcp_flags::SYN
             && tcp.source_port != 0;
         let slot = match known {
-            // Whoever comes back to a connection that has ended begins a new one (RFC 9293, 3.6.1;
+            // A client that returns to a connection that has ended begins a new one (RFC 9293, 3.6.1;
             // our new number is beyond the old ones).
             Some(slot) if opens && self.slots[slot as usize].state() == State::TimeWait => {
                 self.release(slot);
@@ -619,7 +619,7 @@ impl Connections {
         let connection = &self.slots[slot as usize];
         let due_ns = due_ns.unwrap_or(u64::MAX).min(connection.deadline_ns);
         if due_ns != u64::MAX {
-            // Not now again: whoever says so could not use a frame that it was offered.
+            // Not now again: a connection in that state could not use a frame that it was offered.
             self.wheel.set(slot, due_ns.max(now_ns), now_ns);
         }
     }

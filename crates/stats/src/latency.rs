@@ -8,7 +8,7 @@
 //! (n (1 - p) >= 50): a "p99.9" of 2,000 samples is two samples, not a percentile. And latencies
 //! longer than the histogram are counted at its end and counted as clamped, never dropped.
 //!
-//! It does not know what was measured: the scope (wire to app, round trip) belongs to whoever
+//! It does not know what was measured: the scope (wire to app, round trip) belongs to the caller that
 //! records, and latencies of different scopes must not be merged.
 
 use hdrhistogram::Histogram;

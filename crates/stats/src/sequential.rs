@@ -1,6 +1,6 @@
 //! Looking at a race while it runs, as often as one likes, without being fooled by it.
 //!
-//! Whoever looks twenty times at a 95 % interval and stops when it excludes "equal" is wrong far
+//! A race that looks twenty times at a 95 % interval and stops when it excludes "equal" is wrong far
 //! more often than in 5 % of cases. Here each look gets its own, smaller error rate (its *level*),
 //! such that all looks together stay within one. How much may be gone by when is a spending
 //! function of the share of the race's time (Lan and DeMets, "Discrete Sequential Boundaries for

@@ -58,7 +58,7 @@ impl Recorder {
     }
 
     /// From now on it is the calling thread that records; to be called before the first event, by
-    /// whoever was given a recorder that another thread made.
+    /// any thread that was given a recorder of another.
     pub fn adopt(&mut self) {
         // Relaxed: the ring orders it before the first record.
         self.tid.store(ThreadInfo::current_tid(), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! One run's folder of traces: a file per thread, written by one thread for all.
 //!
 //! The drainer empties every ring each [`DRAIN_INTERVAL`] and writes a [`SyncPoint`](crate::SyncPoint) each second. It
-//! is started by whoever creates the session, so it runs where that thread may run, not on a worker's CPU, if workers
+//! is started by the creator of the session, so it runs where that thread may run, not on a worker's CPU, if workers
 //! pin themselves afterwards.
 //!
 //! A session that is to tell of one stretch of a longer run is given its [window](Session::keep_only): what ended
@@ -271,7 +271,7 @@ struct Track {
     ring: Consumer,
     /// None once the file announces it.
     thread: Option<ThreadInfo>,
-    /// Whoever adopted the recorder.
+    /// The thread that adopted the recorder.
     tid: Arc<AtomicU32>,
     cpu: Option<u32>,
     /// The time of the record taken last.

@@ -1,6 +1,6 @@
 //! Where a recorder waits for the worker that it is for.
 //!
-//! Whoever starts a run knows about tracing; the loop that runs knows neither files nor
+//! The starter of a run knows about tracing; the loop that runs knows neither files nor
 //! sessions. The slot is what travels between them: empty when nobody traces, which costs the loop one look
 //! at its start.
 
@@ -25,7 +25,7 @@ impl TraceSlot {
     /// The recorder, once; from now on it is the calling thread's.
     pub fn take(&self) -> Option<Recorder> {
         let slot = self.0.as_ref()?;
-        // Taking is one assignment: whoever panicked left it whole.
+        // Taking is one assignment: a thread that panicked left it whole.
         let mut recorder = slot.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         recorder.adopt();
         Some(recorder)

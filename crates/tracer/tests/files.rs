@@ -420,7 +420,7 @@ fn each_thread_has_a_file_and_a_second_run_takes_another_folder() {
     assert_eq!(names, ["worker-0", "worker-1"]);
     let bytes = fs::read(folder.file("worker-1.lwt")).unwrap();
     let thread = TraceFile::open(&bytes).unwrap().threads()[0].clone();
-    assert_eq!(thread.tid, tid, "whoever took the recorder recorded");
+    assert_eq!(thread.tid, tid, "the taker of the recorder recorded");
 }
 
 #[test]

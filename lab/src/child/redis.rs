@@ -185,7 +185,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// The version and the process that whoever listens at `address` says it is.
+/// The version and the process that the listener at `address` reports.
 fn version(address: SocketAddrV4) -> Result<(String, u32), String> {
     let failed = |error: io::Error| error.to_string();
     let mut stream = TcpStream::connect_timeout(&address.into(), ANSWER_MAX).map_err(failed)?;

@@ -21,7 +21,7 @@ pub(super) enum Reply<'a> {
     Nothing,
 }
 
-/// Whoever finds replies in bytes.
+/// A parser that finds replies in bytes.
 pub(super) trait Replies {
     /// The reply that `bytes` begin with, and its length with all its marks; `None` if it is not whole yet. A value may
     /// have `value_bytes_max` bytes.

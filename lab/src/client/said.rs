@@ -162,7 +162,7 @@ impl Tally {
         self.said.unasked += 1;
     }
 
-    /// What is wrong with an answer, for whoever asks why.
+    /// What is wrong with an answer, for a report that asks why.
     pub(super) fn wrong(&mut self, why: String) {
         self.said.wrong.get_or_insert(why);
     }

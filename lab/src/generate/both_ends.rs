@@ -9,7 +9,7 @@
 //! Assumes that the other ends of both ports are the arm's. What must always hold: no segment is sent
 //! before a frame has come through, so every frame that port 0 refuses from then on found no room; every frame
 //! that comes counts once, as what it is. What it does not do: it says nothing of the lane's counters,
-//! which whoever runs it has.
+//! which its caller has.
 
 use super::Replay;
 use super::replay::fill_frame;
@@ -29,7 +29,7 @@ const OPENING: u8 = 0;
 /// Between two of those, and between two looks for a segment to send.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// What it says to whoever runs it.
+/// What it reports to its caller.
 #[derive(Clone, Debug)]
 pub(crate) enum FarEndMessage {
     /// A frame has come through: segments can be sent.

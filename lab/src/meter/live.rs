@@ -317,7 +317,7 @@ fn what_an_xdp_program_takes_is_the_arms_whose_interface_it_is_at() {
     let _sender = own.sender();
     let usage = used(&meter, 0);
     let contexts = usage.contexts_ns(ARM);
-    // Without the program it is a hundredth; whoever sends, and whichever thread softirqs run in, is interrupted for
+    // Without the program it is a hundredth; the sender, and the thread that softirqs run in, are interrupted for
     // it.
     assert!(contexts["softirq net_rx"] > usage.window_ns / 5, "{contexts:?}");
     assert_eq!(usage.own_ns(ARM), contexts["softirq net_rx"], "{contexts:?}");

@@ -18,7 +18,7 @@ pub(crate) struct Reading {
     /// What one costs on this machine, ns; absent where that was not measured.
     pub(super) event_ns: Option<f64>,
     /// By CPU: time that the hypervisor gave to others since boot, ns; in steps of the kernel's clock tick, 10 ms
-    /// nearly everywhere. It is also inside the time of whoever ran then.
+    /// nearly everywhere. It is also inside the time of the task that ran then.
     pub(crate) steal_ns: BTreeMap<usize, u64>,
     pub(super) cells: Box<Cells>,
     /// Of foreign tasks, by the name of their program, ns.

@@ -50,7 +50,7 @@ impl Known<'_> {
         if app.race.counted.comes_out() && !entrants.iter().all(is_shared) {
             let by = match scenario.generator_napi_cpu {
                 Some(_) => "threads of that side",
-                None => "the softirq of whoever sends",
+                None => "the softirq of the sender",
             };
             let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
             let program = fanout.map_or("an XDP program", |fanout| fanout.far_end.program());

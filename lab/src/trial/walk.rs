@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
                 traffic: plan.traffic(),
                 times: plan.sending.times.clone(),
                 way: way.clone(),
-                // A lane of datagrams is reached through the stack, and so is whoever answers pings;
+                // A lane of datagrams is reached through the stack, and so is a responder to pings;
                 // of other frames, the stack is to have none.
                 destination: match (arm.ready.shape, plan.app.race.counted) {
                     (Shape::Frames, Counted::Replies) | (Shape::Datagrams, _) => SUT_MAC,

@@ -308,7 +308,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made in `new`, is unmapped only here, and whoever uses its memory
+        // SAFETY: this mapping was made in `new`, is unmapped only here, and every user of its memory
         // keeps it alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes.get()) };
     }

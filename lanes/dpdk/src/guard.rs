@@ -96,7 +96,7 @@ fn stand_by(read: RawFd, told: &mut [u8]) -> usize {
     unsafe { libc::setsid() };
     // SAFETY: two descriptors of this process.
     unsafe { libc::dup2(read, 0) };
-    // Whoever waits for the end of our output, or of another pipe, must not wait for the child.
+    // A reader that waits for the end of our output, or of another pipe, must not wait for the child.
     // SAFETY: plain integers; the child has no other use for descriptors than 0.
     unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) };
     // SAFETY: a terminated string.

@@ -99,7 +99,7 @@ pub(crate) struct Port {
     /// Frames that were received and not yet lent to the app.
     arrived: Box<[ShimFrame]>,
     arrived_count: usize,
-    /// Its interface is gone, and whoever uses the lane knows: its driver is called no more.
+    /// Its interface is gone, and the user of the lane knows: its driver is called no more.
     is_given_up: bool,
     /// Frames to send at the next flush.
     outbox: Vec<ShimFrame>,
@@ -314,7 +314,7 @@ impl Port {
         self.wake.descriptors().len()
     }
 
-    /// True when its interface is gone, and whoever uses the lane knows.
+    /// True when its interface is gone, and the user of the lane knows.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up
     }

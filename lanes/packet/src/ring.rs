@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every frame writes all over its room and finds it untouched at the end, whoever else
+        /// Every frame writes all over its room and finds it untouched at the end, whichever frame
         /// writes all over theirs.
         #[test]
         fn each_frame_comes_once_in_order_and_owns_its_room(

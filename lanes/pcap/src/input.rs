@@ -58,7 +58,7 @@ impl Input {
         links.join(" ")
     }
 
-    /// Packets that whoever made the capture says to have missed, where it says so.
+    /// Packets that the capturing program reports as missed, where it reports them.
     pub(crate) fn dropped(&self) -> Option<u64> {
         self.reader
             .interfaces()

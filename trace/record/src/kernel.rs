@@ -94,7 +94,7 @@ impl KernelJoin {
             move || {
                 let mut join = match Join::open(&path, &follow, 0) {
                     Ok(join) => {
-                        // Whoever waits for this is there: it waits below.
+                        // The thread that waits for this exists: it waits below.
                         let _ = ready.send(());
                         join
                     }

@@ -216,7 +216,7 @@ fn a_command_that_is_asked_to_end_ends_and_its_trace_is_whole() {
     let folder = Folder::new();
     let urgency = Urgency::new();
     urgency.rise();
-    // Whoever runs the tests in the background of a script ignores interrupts, and so would the command.
+    // Tests in the background of a script ignore interrupts, and so would the command.
     let command = ["env", "--default-signal=INT", "sleep", "600"];
     let plan = plan(&command, &folder, With::Nothing, true);
     let Some(recorded) = recorded(&plan, &urgency) else { return };

@@ -127,7 +127,7 @@ fn an_answer_is_nothing_that_we_would_answer() {
             let (outcomes, _) = run(&responder(), &frames);
             let answers = outcomes.into_iter().filter(|o| o.fate.is_answer());
             for answer in answers {
-                // To whoever asked, as if he were a responder too.
+                // To the sender, as if it were a responder too.
                 let mut bytes = answer.bytes;
                 bytes[..6].copy_from_slice(&crate::MAC);
                 let (again, _) = run(&responder(), &[Sent { at_ns: 0, bytes }]);

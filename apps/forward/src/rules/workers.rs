@@ -72,7 +72,7 @@ impl Publisher {
         for worker in self.workers.iter().filter(|worker| Arc::strong_count(worker) == 1) {
             lock(&worker.next).take();
         }
-        // Synchronises with the workers' drops: whoever had it has stopped reading.
+        // Synchronises with the workers' drops: every worker that had it has stopped reading.
         let spare = Arc::get_mut(&mut self.spare)?;
         self.backlog.drain(..).for_each(|op| op.apply(spare));
         self.pending.iter().for_each(|op| op.apply(spare));

@@ -12,7 +12,7 @@
 //!
 //! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is
 //! logged, nor seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and
-//! a value that it loses is an error to whoever asks for it, never another value and never an absent key.
+//! a value that it loses is an error to the client that asks for it, never another value and never an absent key.
 //!
 //! What it does not do: a value whose key is longer than 255 bytes, or that takes no more than its number, is not
 //! spilled.
@@ -245,7 +245,7 @@ impl Store {
                         result?;
                         awaited.retain(|one| *one != number);
                     } else {
-                        // Whoever waits for it learns of it by the next call.
+                        // A client that waits for it learns of it by the next call.
                         self.told_later.push((number, result));
                     }
                 }

@@ -104,7 +104,7 @@ impl Server {
         Some(blocked)
     }
 
-    /// Serves whoever waits for keys that were touched.
+    /// Serves the clients that wait for keys that were touched.
     pub(crate) fn serve_waiters(&mut self) {
         while let Some(key) = self.waiters.ready.pop_front() {
             let waiting: Vec<Key> =

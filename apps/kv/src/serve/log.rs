@@ -2,7 +2,7 @@
 //!
 //! The commands of one turn are one record, as RESP, with a SELECT where the database changes. Under `always` a reply
 //! that says what a record holds waits until that record is durable, and the loop goes on: later replies of the same
-//! client queue behind it, and so does a read of a key whose write has not been made durable, whoever reads. `everysec`
+//! client queue behind it, and so does a read of a key whose write has not been made durable, by any client. `everysec`
 //! and `no` answer at once.
 
 use super::client::DataKey;
@@ -323,7 +323,7 @@ impl Journal {
         if self.is_full {
             return;
         }
-        // Behind the end no number is ever durable, and whoever waits for one is told so.
+        // Behind the end no number is ever durable, and each waiting client gets an error.
         debug_assert!(number.is_err() || number == Ok(self.next), "numbered one by one");
         self.next += 1;
         self.commands = 0;

@@ -2,7 +2,7 @@
 //!
 //! A transaction's commands are kept until EXEC and then done without anything in between; all that they change is in
 //! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
-//! transactions, whoever changed it.
+//! transactions, whichever client changed it.
 
 use super::client::{Client, Clients, DataKey, Kept, Key, Transaction};
 use super::server::{Server, logged_bytes};

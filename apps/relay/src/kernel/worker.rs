@@ -129,7 +129,7 @@ impl KernelWorker {
             Order::Share => Answer::Shared(None),
             Order::Cease | Order::Receive => Answer::Done,
             Order::Prepare(change, at_once) => {
-                // Whoever prepared before and went away without a word has given up.
+                // A client that prepared before and closed without a word has given up.
                 self.abandon();
                 let done = self.prepare(change);
                 let done = if at_once { done.and_then(|()| self.commit(maps)) } else { done };

@@ -225,7 +225,7 @@ impl Relay {
             }
             (Order::Commit | Order::Abandon, _) => self.mailbox.answer(Answer::Done),
             (Order::Prepare(change, at_once), waiting) => {
-                // Whoever prepared before and went away without a word has given up.
+                // A client that prepared before and closed without a word has given up.
                 if let Work::Prepared(draft) = waiting {
                     self.abandon(draft);
                 }

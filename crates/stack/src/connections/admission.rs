@@ -183,7 +183,7 @@ impl Connections {
         let (frame, seen) = ((newcomer.link, burst, i), (packet, segment));
         let verdict = self.deliver(host, slot, frame, seen, now_ns);
         if self.slots[slot as usize].state() == State::SynReceived {
-            // TCP could not read it. Whoever sends the next one brings the cookie again.
+            // TCP could not read it. The next segment of that client brings the cookie again.
             self.release(slot);
         }
         verdict

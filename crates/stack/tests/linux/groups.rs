@@ -28,7 +28,7 @@ const WAITS_PER_LOOK: usize = 20;
 /// A question each second; a member that does not answer is forgotten after three.
 const BRIDGE: &str = "type bridge mcast_snooping 1 mcast_querier 1 mcast_query_interval 100 \
     mcast_query_response_interval 50 mcast_startup_query_interval 100 mcast_membership_interval 300";
-/// So many that whoever answered none would be forgotten.
+/// So many that a host that answered none would be forgotten.
 const QUESTIONS: u64 = 10;
 
 fn ip(text: &str) -> IpAddr {

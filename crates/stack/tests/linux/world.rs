@@ -79,7 +79,7 @@ impl World {
 
 fn enter(namespace: &File) {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .expect("whoever made a namespace may enter it");
+        .expect("the maker of a namespace may enter it");
 }
 
 /// A stack with an address of each IP version.

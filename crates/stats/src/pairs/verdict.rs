@@ -70,7 +70,7 @@ pub enum Doubt {
         /// The change from one round to the next, as a share.
         per_round: f64,
     },
-    /// Whoever offered the load was at its own limit.
+    /// The generator was at its own limit.
     #[error(
         "the generator does not keep 1.5 times this load into a sink, so what an arm took of it is no capacity; \
          offer less, or use a faster generator"

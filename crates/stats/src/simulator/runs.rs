@@ -85,7 +85,7 @@ fn sides(order: RunOrder, [bases, arms]: [usize; 2], random: &mut Random) -> Vec
         RunOrder::InTurns => {
             let (mut base, mut arm) = (0, 0);
             for side in &mut sides {
-                // Whoever lags behind its share is next.
+                // The task that lags behind its share is next.
                 if base * arms <= arm * bases && base < bases {
                     *side = Side::Base;
                     base += 1;

@@ -26,7 +26,7 @@ const FAR: [&str; 3] = ["far0", "far1", "far2"];
 const RECEIVE_WAIT: Duration = Duration::from_secs(30);
 /// Longest wait for those that may be on their way, or need a push of the lane's.
 const COLLECT_WAIT: Duration = Duration::from_millis(50);
-/// Tries to send a frame that the cable's queue had no room for, a millisecond apart: whoever empties
+/// Tries to send a frame that the cable's queue had no room for, a millisecond apart: the thread that empties
 /// it may have lost its CPU.
 const SEND_TRIES: usize = 30_000;
 const FRAME_BYTES_MAX: usize = 65_536;

@@ -19,7 +19,8 @@ pub(crate) const PORTS_MAX: usize = 3;
 /// Names of the near ends, by port.
 pub(crate) const NEAR: [&str; PORTS_MAX] = ["near0", "near1", "near2"];
 const FAR: [&str; PORTS_MAX] = ["far0", "far1", "far2"];
-/// Attempts to send a frame that finds a queue full, a millisecond apart: whoever empties it may have lost its CPU.
+/// Attempts to send a frame that finds a queue full, a millisecond apart: the thread that empties it may have lost its
+/// CPU.
 const SENDS_MAX: usize = 30_000;
 /// Longest wait for a frame that should be at a far end, ms: a busy machine delivers late.
 const RECEIVE_WAIT_MS: i32 = 30_000;

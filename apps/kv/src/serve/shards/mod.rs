@@ -11,7 +11,7 @@
 //!
 //! - A client's commands take effect in their order: while some are on their way to one worker, a command for another
 //!   waits, and so does one that is done here. So replies are in order as well.
-//! - A key is one worker's alone. Whoever reads it behind an answered write sees that write or a later one.
+//! - A key is one worker's alone. A read behind an answered write sees that write or a later one.
 //! - What concerns all workers is led by worker 0, so all workers do such commands in one order.
 //! - A client has at most [`FLIGHT_MAX`] commands on their way; when the queue to a worker is full, clients with
 //!   commands for it are paused.

@@ -10,7 +10,7 @@ use crate::command::{Command, Flags};
 pub(crate) enum Reach {
     /// Its client alone.
     Client,
-    /// Whoever has its keys.
+    /// The worker that has its keys.
     Keys,
     /// The worker that its cursor names.
     Cursor,

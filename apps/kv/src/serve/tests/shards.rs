@@ -194,7 +194,7 @@ fn a_transaction_is_done_where_its_keys_are() {
                 (format!("GET {key}"), "$1\r\nv\r\n"),
                 ("SELECT 0".to_owned(), "+OK\r\n"),
                 (format!("GET {key}"), "$1\r\n1\r\n"),
-                // What is watched spoils it, whoever writes.
+                // A write of any client to a watched key spoils it.
                 (format!("WATCH {key}"), "+OK\r\n"),
                 ("MULTI".to_owned(), "+OK\r\n"),
                 (format!("INCR {key}"), queued),

@@ -37,7 +37,7 @@ fn each_worker_evicts_from_its_own_share_of_the_memory() {
     let evicted = field(&mut crew, "stats", "evicted_keys");
     assert_eq!(keys + evicted, 800, "every key is there or counted");
     assert!(evicted > 400);
-    // Where nothing may go, the worker of the key refuses, whoever asks, and the other goes on.
+    // Where nothing may go, the worker of the key refuses every client, and the other goes on.
     assert_eq!(crew.ask(conn, "CONFIG SET maxmemory-policy noeviction"), "+OK\r\n");
     let long = "w".repeat(3_000);
     while crew.ask(other, &format!("APPEND {}more {long}", TAGS[1])).starts_with(':') {}
