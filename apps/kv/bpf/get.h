@@ -6,11 +6,12 @@
  * A request: 8 bytes (number, sequence 0, total 1, reserved 0; big-endian, as memcached's), then one RESP GET, then
  * padding up to the longest reply that is wanted. A reply has the same 8 bytes and is never longer than its request.
  *
- * The cache is two arrays, an entry and a version per slot. A key stands in the slot that its hash says or in that slot's
- * neighbour, so that two keys with one hash need not take turns. A version is the epoch in its upper half and a count in its
- * lower one; the entry may be used while the count is even and not 0 and the epoch is that of now. The writer, one
- * thread, makes the version odd, writes the entry, and makes the version even; to forget a key it makes it odd, to
- * forget all it changes the epoch. So a reader that finds the same version behind its copy has copied one entry whole.
+ * The cache is two arrays, an entry and a version per slot. A key stands in the slot that its hash says or in that
+ * slot's neighbour, so that two keys with one hash need not take turns. A version is the epoch in its upper half and
+ * a count in its lower one; the entry may be used while the count is even and not 0 and the epoch is that of now. The
+ * writer, one thread, makes the version odd, writes the entry, and makes the version even; to forget a key it makes
+ * it odd, to forget all it changes the epoch. So a reader that finds the same version behind its copy has copied one
+ * entry whole.
  *
  * The includer defines the functions declared first.
  */

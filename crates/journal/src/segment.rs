@@ -16,8 +16,8 @@ const SNAPSHOT_UNFINISHED: &str = "snapshot.unfinished";
 /// initialized: the first write there changes the file's extents, and an fdatasync behind it waits for the file
 /// system's own journal (ext4, XFS). Behind zeros it waits for the bytes alone; of many syncs one pays for all.
 const ZEROS: &[u8] = &[0; 256 << 10];
-/// A snapshot is synced so often while it is written, so that no sync of it keeps the log waiting for long, nor a worker on
-/// the same CPU: a kernel that is not preempted writes all of it back at once.
+/// A snapshot is synced so often while it is written, so that no sync of it keeps the log waiting for long, nor a
+/// worker on the same CPU: a kernel that is not preempted writes all of it back at once.
 const SNAPSHOT_SYNC_BYTES: u64 = 512 << 10;
 
 /// What went wrong at which file.

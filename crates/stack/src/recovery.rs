@@ -1,8 +1,8 @@
 //! Which segments are sent again before smoltcp's timer does it.
 //!
-//! smoltcp sends one segment again at the third duplicate acknowledgement, and all of them when its timer ends, after a
-//! second or more (RFC 6298, 2.4). A second loss in the same window, the loss of what was sent again, and the loss of the
-//! last segments wait for that timer. Two rules spare them the wait:
+//! smoltcp sends one segment again at the third duplicate acknowledgement, and all of them when its timer ends, after
+//! a second or more (RFC 6298, 2.4). A second loss in the same window, the loss of what was sent again, and the loss
+//! of the last segments wait for that timer. Two rules spare them the wait:
 //!
 //! ```text
 //!   partial    an acknowledgement is new, and not of all that was sent when the loss was noticed (RFC 6582, 3.2):
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! This decides, from what [`Received`](crate::sequence::Received) and [`Sent`](crate::sequence::Sent) have followed;
-//! [`Connection`](crate::connection::Connection) has smoltcp do it. What must always hold: a peer that is silent is probed
-//! a bounded number of times, so the connection's own time limit ends it. No clock of its own.
+//! [`Connection`](crate::connection::Connection) has smoltcp do it. What must always hold: a silent peer is probed a
+//! bounded number of times, so the connection's own time limit ends it. No clock of its own.
 
 use crate::sequence::is_before;
 

@@ -640,8 +640,8 @@ fn lossy_ns(loss: &str, seed: u64) -> u64 {
     bench.now_ns() - began_ns
 }
 
-/// smoltcp's timer is a second at least. Of some sixty losses several are in one window, of what was sent again, or of the
-/// last segments: each would wait for it.
+/// smoltcp's timer is a second at least. Of some sixty losses several are in one window, of what was sent again, or of
+/// the last segments: each would wait for it.
 #[test]
 fn what_is_lost_is_sent_again_in_round_trips_and_not_in_seconds() {
     for loss in ["0.001", "0.01"] {

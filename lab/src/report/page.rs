@@ -489,7 +489,7 @@ fn bench(out: &mut String, result: &RaceResult) {
         ("receive stack (NAPI)", placement.napi_cpu),
         ("generator", placement.generator_cpu),
     ];
-    facts(out, cpus.map(|(role, cpu)| (role.to_owned(), format!("CPU {cpu}"))).into_iter());
+    facts(out, cpus.map(|(role, cpu)| (role.to_owned(), format!("CPU {cpu}"))));
     out.push_str("</div>\n<div>\n<h3>Topology, as read back</h3>\n");
     let mut lines = Vec::new();
     flatten(&result.topology, "", &mut lines);
@@ -545,7 +545,7 @@ fn traffic(out: &mut String, result: &RaceResult, generator: &Table) {
         ("generator", traffic.generator.clone()),
         ("schedule", traffic.schedule.clone()),
     ];
-    facts(out, lines.map(|(name, value)| (name.to_owned(), value)).into_iter());
+    facts(out, lines.map(|(name, value)| (name.to_owned(), value)));
     table::html(out, generator);
     out.push_str("</section>\n");
 }

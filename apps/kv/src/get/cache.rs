@@ -4,9 +4,10 @@
 //! into its own memory and no system call. What is to change is noted while commands are done and written by
 //! [`Cache::agree`] before their replies leave.
 //!
-//! What must always hold: behind `agree` no slot is valid whose key was forgotten since. A key has two slots, by a hash
-//! whose seed no client knows, and stands in one of them at most; where both are taken it replaces one of the two keys, in
-//! turn. The kernel does not tell which keys it was asked for, so an answer of its does not count as a use for eviction.
+//! What must always hold: behind `agree` no slot is valid whose key was forgotten since. A key has two slots, by a
+//! hash whose seed no client knows, and stands in one of them at most; where both are taken it replaces one of the
+//! two keys, in turn. The kernel does not tell which keys it was asked for, so an answer of its does not count as a
+//! use for eviction.
 
 use laneway_core::{ConfigValue, KernelHalf, KernelMaps, LaneError};
 use laneway_linux::Cidr;
@@ -251,7 +252,7 @@ impl Cache {
         slots[self.next_way]
     }
 
-    /// The slots that a key may stand in, in the order in which the kernel looks; one and the same if there is only one.
+    /// The slots that a key may stand in, in the order in which the kernel looks; one slot twice if there is one only.
     fn slots_of(&self, key: &[u8]) -> [usize; 2] {
         let mut padded = [0; KEY_BYTES_MAX];
         padded[..key.len()].copy_from_slice(key);
