@@ -14,7 +14,7 @@ pub use mutate::{Mutator, samples};
 
 use laneway_control::{Next, next_line};
 use laneway_features::{Stamp, parse};
-use laneway_flow::rule::TEXT_BYTES_MAX;
+use laneway_flow::pattern::TEXT_BYTES_MAX;
 use laneway_flow::{RECORD_BYTES, Record, Rule};
 use laneway_resp::{Limits, Parser, ProtocolError, ValueLimits, Values};
 use laneway_relay::{Policy, Request, RuleFile};

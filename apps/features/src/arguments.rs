@@ -3,7 +3,7 @@
 use crate::{Config, Format, Ledger, Level, OutputError, Profile, plan::OutputPlan};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use laneway_flow::{FlowLimits, RecordMatch, RuleError};
+use laneway_flow::{FlowLimits, RecordMatch, pattern::SyntaxError};
 use laneway_terminal::{self as terminal, Exit, Failure, duration};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -121,9 +121,8 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// The error without its drawing, on one line.
-fn rule_sentence(error: &RuleError) -> String {
-    let at = error.text.get(..error.at).map_or(error.at, |before| before.chars().count());
-    format!("--filter '{}', character {}: {}", error.text, at + 1, error.message)
+fn rule_sentence(error: &SyntaxError) -> String {
+    format!("--filter '{}', column {}: {}", error.line, error.column, error.sentence())
 }
 
 /// Fails if anything was lost and that matters.

@@ -8,9 +8,10 @@
 use crate::{
     KERNEL_LINE_MAX, KERNEL_MASKS_MAX, QUEUES_MAX,
     fields::{FIELDS_BYTES, Fields, WORDS, at, has},
-    grammar::{Action, Field, Item, ItemKind, Rule},
+    grammar::{Action, Field, InFields, Item, ItemKind, Rule},
 };
 use laneway_core::PortMask;
+use laneway_flow::pattern::HeaderKind as _;
 use std::net::Ipv4Addr;
 
 /// Rules of a set.
@@ -188,12 +189,12 @@ struct Bytes {
 impl Bytes {
     /// Asks for these bits, too; false if others were asked for.
     fn ask(&mut self, field: &Field, value: u128, mask: u128) -> bool {
-        let (value, mask) =
-            ((value << field.shift).to_be_bytes(), (mask << field.shift).to_be_bytes());
-        let from = 16 - field.bytes;
-        (0..field.bytes).all(|i| {
+        let InFields { at, bytes, shift } = field.place;
+        let (value, mask) = ((value << shift).to_be_bytes(), (mask << shift).to_be_bytes());
+        let from = 16 - bytes;
+        (0..bytes).all(|i| {
             let (value, mask) = (value[from + i], mask[from + i]);
-            let (old, asked) = (&mut self.value[field.at + i], &mut self.mask[field.at + i]);
+            let (old, asked) = (&mut self.value[at + i], &mut self.mask[at + i]);
             let agrees = (*old ^ value) & *asked & mask == 0;
             *old |= value;
             *asked |= mask;
@@ -233,12 +234,13 @@ fn entries(pattern: &[Item]) -> Result<Vec<Entry>, RuleRefused> {
             let inner;
             let field = match is_inner_tag {
                 true => {
-                    inner = Field { at: at::VLAN_TCI2, ..*test.field };
+                    let place = InFields { at: at::VLAN_TCI2, ..test.field.place };
+                    inner = Field { place, ..*test.field };
                     &inner
                 }
                 false => test.field,
             };
-            let pairs = range(test.spec, test.last, test.mask);
+            let pairs = test.pairs(ENTRIES_PER_RULE_MAX);
             if all.len() * pairs.len() > ENTRIES_PER_RULE_MAX {
                 return Err(RuleRefused::TooManyRanges { entries: all.len() * pairs.len() });
             }
@@ -282,37 +284,6 @@ fn is_possible(bytes: &Bytes) -> bool {
         || (all(has::VXLAN) && asked & (has::TCP | has::ICMP | has::ICMP6) != 0)
         || (all(has::IPV4) && !kind(0x0800))
         || (all(has::IPV6) && !kind(0x86dd)))
-}
-
-/// Masks and values that together are the numbers under `mask` from `first` to `last`.
-///
-/// A number under a mask with holes is in a range if its bits under the mask, read as a number with
-/// zeros elsewhere, are: the prefixes of the range, each cut to the mask, without the doubles.
-fn range(first: u128, last: u128, mask: u128) -> Vec<(u128, u128)> {
-    if first == last {
-        return vec![(first, mask)];
-    }
-    let mut pairs: Vec<(u128, u128)> = Vec::new();
-    let mut low = first;
-    loop {
-        // The largest aligned block that starts here and does not go beyond the end.
-        let mut bits = if low == 0 { 127 } else { low.trailing_zeros() };
-        while bits > 0 && (1u128 << bits) - 1 > last - low {
-            bits -= 1;
-        }
-        let rest = (1u128 << bits) - 1;
-        // A block whose fixed part has bits outside the mask holds no number under the mask.
-        if low & !rest & !mask == 0 {
-            pairs.push((low & mask, !rest & mask));
-        }
-        match low.checked_add(rest).and_then(|high| high.checked_add(1)) {
-            Some(next) if next <= last => low = next,
-            _ => return pairs,
-        }
-        if pairs.len() > ENTRIES_PER_RULE_MAX {
-            return pairs;
-        }
-    }
 }
 
 fn effects(rule: &Rule, bounds: Bounds) -> Result<Effects, RuleRefused> {
@@ -412,7 +383,6 @@ pub(crate) fn mapped(ip: Ipv4Addr) -> [u8; 16] {
 mod tests {
     use super::*;
     use crate::parser::parse_rule;
-    use proptest::prelude::*;
 
     pub(super) const BOUNDS: Bounds = Bounds { ports: 2, queues: 4 };
 
@@ -424,27 +394,6 @@ mod tests {
     fn refuses(text: &str, part: &str) {
         let why = compiled(text).expect_err(text).to_string();
         assert!(why.contains(part), "{why}");
-    }
-
-    proptest! {
-        #[test]
-        fn the_parts_of_a_range_are_the_range(a: u8, b: u8, mask: u8) {
-            let mask = u128::from(mask);
-            let (a, b) = (u128::from(a) & mask, u128::from(b) & mask);
-            let (first, last) = (a.min(b), a.max(b));
-            let pairs = range(first, last, mask);
-            for value in 0..=255u128 {
-                let matching = pairs.iter().filter(|(v, m)| value & m == *v).count();
-                let inside = (first..=last).contains(&(value & mask));
-                prop_assert_eq!(matching, usize::from(inside), "{} in {:?}", value, pairs);
-            }
-        }
-
-        #[test]
-        fn a_range_of_16_bits_has_few_parts(a: u16, b: u16) {
-            let (first, last) = (a.min(b).into(), a.max(b).into());
-            prop_assert!(range(first, last, 0xffff).len() <= 30);
-        }
     }
 
     #[test]

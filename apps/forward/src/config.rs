@@ -203,7 +203,7 @@ impl FromStr for Neighbour {
 
 /// Six hexadecimal bytes with colons.
 pub fn parse_mac(text: &str) -> Option<Mac> {
-    let value = crate::grammar::Notation::Mac.parse(text)?;
+    let value = laneway_flow::pattern::Notation::Mac.parse(text)?;
     value.to_be_bytes()[10..].try_into().ok()
 }
 

@@ -10,10 +10,11 @@ use crate::{
     fate::Fate,
     grammar::Command,
     live::LiveStats,
-    parser::{LINE_BYTES_MAX, Line, parse_line},
+    parser::{Line, parse_line},
     rules::{CommandError, Commit, RuleSet},
 };
 use laneway_control::{Answerer, Said};
+use laneway_flow::pattern::TEXT_BYTES_MAX;
 use std::{
     fmt::Write as _,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -156,7 +157,7 @@ impl Answerer for Console {
     }
 
     fn line_bytes_max(&self) -> usize {
-        LINE_BYTES_MAX
+        TEXT_BYTES_MAX
     }
 }
 

@@ -1,98 +1,39 @@
 //! Flow rules as values: attributes, pattern, actions, and their text.
 //!
-//! The grammar is that of DPDK's testpmd; `README.md` lists every word of it. What a rule prints
-//! parses to the same rule. A test that constrains nothing is not kept, and the bits of a value
-//! outside its mask are zero, so equal rules are equal values.
+//! The grammar is that of DPDK's testpmd; `README.md` lists every word of it. Patterns are those of
+//! [`laneway_flow::pattern`]. What a rule prints parses to the same rule, and equal rules are equal values.
 
 use crate::fields::{at, has};
+use laneway_flow::pattern::{self, HeaderKind, Notation};
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// How values of a field are written.
+/// Where [`crate::fields::Fields`] has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notation {
-    Number,
-    Mac,
-    Ipv4,
-    Ipv6,
-}
-
-impl Notation {
-    /// What an error says was expected.
-    pub(crate) fn wanted(self) -> &'static str {
-        match self {
-            Notation::Number => "a number (decimal or 0x...)",
-            Notation::Mac => "a MAC address, as 02:00:00:00:00:01",
-            Notation::Ipv4 => "an IPv4 address, as 192.0.2.1",
-            Notation::Ipv6 => "an IPv6 address, as 2001:db8::1",
-        }
-    }
-
-    pub(crate) fn parse(self, text: &str) -> Option<u128> {
-        match self {
-            Notation::Number => match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-                Some(hex) if !hex.starts_with('+') => u128::from_str_radix(hex, 16).ok(),
-                None if text.starts_with(|c: char| c.is_ascii_digit()) => text.parse().ok(),
-                _ => None,
-            },
-            Notation::Mac => {
-                let mut parts = text.split(':');
-                let mut value = 0;
-                for _ in 0..6 {
-                    let part = parts.next().filter(|p| matches!(p.len(), 1 | 2))?;
-                    value = value << 8 | u128::from(u8::from_str_radix(part, 16).ok()?);
-                }
-                parts.next().is_none().then_some(value)
-            }
-            Notation::Ipv4 => Some(u128::from(u32::from(text.parse::<Ipv4Addr>().ok()?))),
-            Notation::Ipv6 => Some(u128::from(text.parse::<Ipv6Addr>().ok()?)),
-        }
-    }
-
-    fn print(self, value: u128) -> String {
-        match self {
-            Notation::Number => value.to_string(),
-            Notation::Mac => {
-                let bytes = value.to_be_bytes();
-                let parts: Vec<String> = bytes[10..].iter().map(|b| format!("{b:02x}")).collect();
-                parts.join(":")
-            }
-            Notation::Ipv4 => Ipv4Addr::from(value as u32).to_string(),
-            Notation::Ipv6 => Ipv6Addr::from(value).to_string(),
-        }
-    }
-}
-
-/// A field of an item: its word, and where it stands in [`crate::fields::Fields`].
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
+pub struct InFields {
     /// Offset of the big-endian integer that it is part of.
     pub(crate) at: usize,
     /// Bytes of that integer.
     pub(crate) bytes: usize,
     /// Lowest bit of the field in it.
     pub(crate) shift: u32,
-    /// Width in bits.
-    pub(crate) bits: u32,
-    pub(crate) notation: Notation,
 }
 
-impl Field {
-    /// All bits of the field.
-    pub(crate) fn full(&self) -> u128 {
-        u128::MAX >> (128 - self.bits)
-    }
-}
+/// A field of an item.
+pub(crate) type Field = pattern::Field<InFields>;
+/// What a field must be.
+pub type Test = pattern::Test<InFields>;
+/// One header of a pattern and what its fields must be.
+pub type Item = pattern::Item<ItemKind>;
 
 const fn number(name: &'static str, at: usize, bytes: usize, shift: u32, bits: u32) -> Field {
-    Field { name, at, bytes, shift, bits, notation: Notation::Number }
+    Field { name, bits, notation: Notation::Number, place: InFields { at, bytes, shift } }
 }
 
 const fn address(name: &'static str, at: usize, bytes: usize, notation: Notation) -> Field {
-    Field { name, at, bytes, shift: 0, bits: bytes as u32 * 8, notation }
+    Field { name, bits: bytes as u32 * 8, notation, place: InFields { at, bytes, shift: 0 } }
 }
 
 const PORTS: &[Field] =
@@ -116,26 +57,36 @@ macro_rules! items {
         }
 
         impl ItemKind {
-            /// All kinds, outermost first.
-            pub const ALL: &[ItemKind] = &[$(ItemKind::$variant),+];
-
-            /// The word in a rule.
-            pub fn word(self) -> &'static str {
-                match self { $(ItemKind::$variant => $word),+ }
-            }
-
-            /// The layer: an item stands behind items of lower layers only (`vlan` twice at most).
-            pub(crate) fn layer(self) -> u8 {
-                match self { $(ItemKind::$variant => $layer),+ }
-            }
-
             /// The bit that says that the header is there.
             pub(crate) fn has(self) -> u16 {
                 match self { $(ItemKind::$variant => $has),+ }
             }
+        }
 
-            pub(crate) fn fields(self) -> &'static [Field] {
+        impl HeaderKind for ItemKind {
+            type Place = InFields;
+
+            const ALL: &'static [ItemKind] = &[$(ItemKind::$variant),+];
+
+            fn word(self) -> &'static str {
+                match self { $(ItemKind::$variant => $word),+ }
+            }
+
+            fn layer(self) -> u8 {
+                match self { $(ItemKind::$variant => $layer),+ }
+            }
+
+            fn count_max(self) -> usize {
+                if self == ItemKind::Vlan { 2 } else { 1 }
+            }
+
+            fn fields(self) -> &'static [Field] {
                 match self { $(ItemKind::$variant => const { $fields }),+ }
+            }
+
+            fn why_not_behind(self, before: ItemKind) -> Option<&'static str> {
+                (before == ItemKind::Vxlan)
+                    .then_some("but headers inside VXLAN cannot be matched; expected `end`")
             }
         }
     };
@@ -181,32 +132,6 @@ items! {
     Icmp6 "icmp6" 4 has::ICMP6, ICMP;
     /// VXLAN: UDP to port 4789 with the I flag set.
     Vxlan "vxlan" 5 has::VXLAN, &[number("vni", at::VNI, 3, 0, 24)];
-}
-
-/// What a field must be: `(value & mask)` from `spec` to `last`. Made by the parser only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Test {
-    pub(crate) field: &'static Field,
-    pub(crate) spec: u128,
-    pub(crate) last: u128,
-    pub(crate) mask: u128,
-}
-
-impl Test {
-    fn is_prefix(&self) -> bool {
-        // A mask of leading ones: its complement within the field is one less than a power of two.
-        let rest = self.field.full() & !self.mask;
-        rest & (rest.wrapping_add(1)) == 0
-    }
-}
-
-/// One header of a pattern and what its fields must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// Which header.
-    pub kind: ItemKind,
-    /// In the order of the item's fields, each field once.
-    pub tests: Vec<Test>,
 }
 
 /// What is done with a frame that matches.
@@ -345,11 +270,7 @@ impl fmt::Display for Rule {
         }
         write!(f, "pattern ")?;
         for item in &self.pattern {
-            write!(f, "{}", item.kind.word())?;
-            for test in &item.tests {
-                print_test(f, test)?;
-            }
-            write!(f, " / ")?;
+            write!(f, "{item} / ")?;
         }
         write!(f, "end actions ")?;
         for action in &self.actions {
@@ -380,25 +301,5 @@ impl fmt::Display for Rule {
             write!(f, " / ")?;
         }
         write!(f, "end")
-    }
-}
-
-fn print_test(f: &mut fmt::Formatter<'_>, test: &Test) -> fmt::Result {
-    let Test { field, spec, last, mask } = test;
-    let (name, print) = (field.name, |value| field.notation.print(value));
-    let (whole, range) = (*mask == field.full(), spec != last);
-    if whole && !range {
-        return write!(f, " {name} is {}", print(*spec));
-    }
-    write!(f, " {name} spec {}", print(*spec))?;
-    if range {
-        write!(f, " {name} last {}", print(*last))?;
-    }
-    match field.notation {
-        _ if whole => Ok(()),
-        Notation::Ipv4 | Notation::Ipv6 if test.is_prefix() => {
-            write!(f, " {name} prefix {}", mask.count_ones())
-        }
-        notation => write!(f, " {name} mask {}", notation.print(*mask)),
     }
 }

@@ -59,9 +59,7 @@ pub use grammar::{Action, Attributes, Command, Item, ItemKind, Rule, Test};
 pub use kernel::{KernelForward, OBJECT};
 pub use kind::{ForwardKind, ForwardReport, ForwardRun, check_on};
 pub use live::{LiveStats, StatsSlot};
-pub use parser::{
-    LINE_BYTES_MAX, Line, PRIORITY_MAX, SyntaxError, parse_command, parse_line, parse_rule,
-};
+pub use parser::{Line, PRIORITY_MAX, parse_command, parse_line, parse_rule};
 pub use routes::{NEIGHBOURS_MAX, ROUTES_MAX};
 pub use rules::{
     CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Headers, Hits, KernelFeed,

@@ -9,9 +9,9 @@
 use crate::{
     compile::Entry,
     fields::{at, has},
-    grammar::{Action, Field, Item, ItemKind, Rule, Test},
+    grammar::{Action, InFields, Item, ItemKind, Rule, Test},
 };
-use laneway_flow::{Header, HeaderMatch, PortAction, PortRule};
+use laneway_flow::{Header, HeaderMatch, PortAction, PortRule, pattern::HeaderKind as _};
 use laneway_wire::is_extension;
 
 /// Types of VLAN tags, as `laneway_wire::is_vlan_type` knows them.
@@ -177,7 +177,7 @@ fn ask_type(headers: &mut [HeaderMatch], test: &Test) -> Result<(), Unsayable> {
 }
 
 fn ask(header: &mut HeaderMatch, kind: ItemKind, test: &Test) -> Result<(), Unsayable> {
-    let Field { name, bytes, shift, .. } = *test.field;
+    let (name, InFields { bytes, shift, .. }) = (test.field.name, test.field.place);
     let whole = |at: usize| (at, bytes, shift);
     let (at, bytes, shift) = match (kind, name) {
         (ItemKind::Ipv6, "proto") => {

@@ -6,50 +6,15 @@
 //!
 //! What must always hold: any text gives a command or an error that points into it.
 
-use crate::grammar::{Action, Attributes, Command, Field, Item, ItemKind, Notation, Rule, Test};
-use laneway_spec::nearest;
-use std::fmt;
+use crate::grammar::{Action, Attributes, Command, Item, Rule};
+use laneway_flow::pattern::{Notation, SyntaxError, Words};
 
-/// The longest line in bytes.
-pub const LINE_BYTES_MAX: usize = 4096;
 /// Values of `rss queues` and of the lists of `destroy` and `list`.
 const LIST_MAX: usize = 256;
 /// Actions in a rule.
 const ACTIONS_MAX: usize = 16;
 /// The highest priority number; a rank has so many bits for it.
 pub const PRIORITY_MAX: u32 = (1 << 24) - 1;
-
-/// Why a line is no flow command, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct SyntaxError {
-    /// The line, cut at [`LINE_BYTES_MAX`].
-    pub line: String,
-    /// The column of the word that is wrong, in characters from 1; behind the last one at the end.
-    pub column: usize,
-    /// What stands there; empty at the end.
-    pub found: String,
-    /// What could stand there, or what is wrong with what does.
-    pub expected: String,
-}
-
-impl fmt::Display for SyntaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = match self.found.as_str() {
-            "" => "the end of the line".to_owned(),
-            word => format!("`{word}`"),
-        };
-        let shown: String =
-            self.line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        write!(
-            f,
-            "flow rule, column {}: found {found}, {}\n  {shown}\n  {:>column$}",
-            self.column,
-            self.expected,
-            '^',
-            column = self.column
-        )
-    }
-}
 
 /// Reads a line: `flow create 0 ingress pattern eth / ipv4 / end actions drop / end`.
 ///
@@ -78,10 +43,8 @@ pub fn parse_command(line: &str) -> Result<Command, SyntaxError> {
         }
         _ => Command::List(port, list(&mut words, "group")?),
     };
-    match words.peek() {
-        None => Ok(command),
-        Some(_) => Err(words.wrong("expected the end of the line")),
-    }
+    words.end()?;
+    Ok(command)
 }
 
 /// What a line of the console can ask for.
@@ -110,7 +73,7 @@ pub fn parse_line(line: &str) -> Result<Line, SyntaxError> {
     if words.peek().is_none_or(|word| word.starts_with('#')) {
         return Ok(Line::Nothing);
     }
-    let said = match words.keyword(&["flow", "show", "help", "quit"])? {
+    let line = match words.keyword(&["flow", "show", "help", "quit"])? {
         "flow" => return parse_command(line).map(Line::Flow),
         "help" => Line::Help,
         "quit" => Line::Quit,
@@ -120,10 +83,8 @@ pub fn parse_line(line: &str) -> Result<Line, SyntaxError> {
             _ => Line::ShowRules(Some(words.number("a port number", u16::MAX.into())? as u16)),
         },
     };
-    match words.peek() {
-        None => Ok(said),
-        Some(_) => Err(words.wrong("expected the end of the line")),
-    }
+    words.end()?;
+    Ok(line)
 }
 
 /// Reads a rule as it stands behind `flow create <port>`, which is how it prints itself.
@@ -133,10 +94,8 @@ pub fn parse_line(line: &str) -> Result<Line, SyntaxError> {
 pub fn parse_rule(text: &str) -> Result<Rule, SyntaxError> {
     let mut words = Words::new(text)?;
     let rule = rule(&mut words)?;
-    match words.peek() {
-        None => Ok(rule),
-        Some(_) => Err(words.wrong("expected the end of the line")),
-    }
+    words.end()?;
+    Ok(rule)
 }
 
 fn list(words: &mut Words<'_>, word: &'static str) -> Result<Vec<u32>, SyntaxError> {
@@ -156,7 +115,7 @@ fn rule(words: &mut Words<'_>) -> Result<Rule, SyntaxError> {
     let (mut has_group, mut has_priority) = (false, false);
     const WORDS: [&str; 6] = ["group", "priority", "ingress", "egress", "transfer", "pattern"];
     loop {
-        let (before, word) = (words.next, words.keyword(&WORDS)?);
+        let (before, word) = (words.place(), words.keyword(&WORDS)?);
         let again = |words: &mut Words<'_>| Err(words.wrong_at(before, "but it was given before"));
         match word {
             "group" if has_group => return again(words),
@@ -192,138 +151,11 @@ fn rule(words: &mut Words<'_>) -> Result<Rule, SyntaxError> {
 
 fn pattern(words: &mut Words<'_>) -> Result<Vec<Item>, SyntaxError> {
     let mut items: Vec<Item> = Vec::new();
-    let known: Vec<&'static str> =
-        ItemKind::ALL.iter().map(|kind| kind.word()).chain(["end"]).collect();
-    loop {
-        let (place, word) = (words.next, words.keyword(&known)?);
-        let Some(&kind) = ItemKind::ALL.iter().find(|kind| kind.word() == word) else { break };
-        if let Some(before) = items.last().map(|item| item.kind) {
-            if before == ItemKind::Vxlan {
-                let why = "but headers inside VXLAN cannot be matched; expected `end`";
-                return Err(words.wrong_at(place, why));
-            }
-            let vlans = items.iter().filter(|item| item.kind == ItemKind::Vlan).count();
-            let second_tag = kind == ItemKind::Vlan && before == kind && vlans < 2;
-            if kind.layer() <= before.layer() && !second_tag {
-                let why = format!("but it cannot stand behind `{}`", before.word());
-                return Err(words.wrong_at(place, why));
-            }
-        }
-        let tests = tests(words, kind)?;
-        items.push(Item { kind, tests });
-        words.slash()?;
+    while let Some(item) = words.item(&items, &["end"])? {
+        items.push(item);
+        words.keyword(&["/"])?;
     }
     Ok(items)
-}
-
-/// What has been said of one field so far.
-#[derive(Clone, Copy, Default)]
-struct FieldTests {
-    spec: Option<u128>,
-    last: Option<u128>,
-    mask: Option<u128>,
-    /// Where it was first said.
-    place: usize,
-}
-
-fn tests(words: &mut Words<'_>, kind: ItemKind) -> Result<Vec<Test>, SyntaxError> {
-    let fields = kind.fields();
-    let names: Vec<&'static str> = fields.iter().map(|field| field.name).chain(["/"]).collect();
-    let mut said = vec![FieldTests::default(); fields.len()];
-    while words.peek().is_some_and(|word| word != "/") {
-        let (place, name) = (words.next, words.keyword(&names)?);
-        let found = fields.iter().zip(&mut said).find(|(field, _)| field.name == name);
-        let (field, said) = found.expect("`names` are the names of `fields`");
-        if said.spec.or(said.last).or(said.mask).is_none() {
-            said.place = place;
-        }
-        let relation_at = words.next;
-        let relation = words.keyword(&["is", "spec", "last", "mask", "prefix"])?;
-        let has_mask = said.mask.is_some();
-        let slot = match relation {
-            "is" | "spec" => &mut said.spec,
-            "last" => &mut said.last,
-            _ => &mut said.mask,
-        };
-        if slot.is_some() || (relation == "is" && has_mask) {
-            let why = format!("but `{name}` has that already");
-            return Err(words.wrong_at(relation_at, why));
-        }
-        match relation {
-            "is" => {
-                let (value, mask) = value_and_mask(words, field)?;
-                (said.spec, said.mask) = (Some(value), Some(mask));
-            }
-            "prefix" => {
-                let bits = words.number("a number of bits", field.bits.into())? as u32;
-                *slot = Some(prefix_mask(field, bits));
-            }
-            _ => *slot = Some(value(words, field)?),
-        }
-    }
-    let mut tests = Vec::new();
-    for (field, said) in fields.iter().zip(said) {
-        let FieldTests { spec, last, mask, place } = said;
-        if spec.or(last).or(mask).is_none() {
-            continue;
-        }
-        let Some(spec) = spec else {
-            let why = format!("but `{0}` needs a value: `{0} is` or `{0} spec`", field.name);
-            return Err(words.wrong_at(place, why));
-        };
-        let mask = mask.unwrap_or_else(|| field.full());
-        let (spec, last) = (spec & mask, last.unwrap_or(spec) & mask);
-        if last < spec {
-            let why = format!("but the range of `{}` is empty: last is below spec", field.name);
-            return Err(words.wrong_at(place, why));
-        }
-        if mask != 0 {
-            tests.push(Test { field, spec, last, mask });
-        }
-    }
-    Ok(tests)
-}
-
-/// The mask of the highest `bits` bits of a field.
-fn prefix_mask(field: &Field, bits: u32) -> u128 {
-    let rest = field.bits - bits;
-    field.full() & u128::MAX.checked_shl(rest).unwrap_or(0)
-}
-
-/// `192.0.2.1`, or `192.0.2.0/24` where an address is wanted.
-fn value_and_mask(words: &mut Words<'_>, field: &Field) -> Result<(u128, u128), SyntaxError> {
-    let whole = words.peek().and_then(|word| word.split_once('/'));
-    let Some((address, bits)) = whole.filter(|_| field.notation != Notation::Number) else {
-        return Ok((value(words, field)?, field.full()));
-    };
-    let bits = bits.parse().ok().filter(|bits| *bits <= field.bits);
-    match (field.notation.parse(address), bits) {
-        (Some(value), Some(bits)) => {
-            words.next += 1;
-            Ok((value, prefix_mask(field, bits)))
-        }
-        (Some(_), None) => {
-            Err(words.wrong(format!("expected a prefix of 0 to {} bits behind `/`", field.bits)))
-        }
-        (None, _) => Err(words.wrong(format!("expected {}", field.notation.wanted()))),
-    }
-}
-
-fn value(words: &mut Words<'_>, field: &Field) -> Result<u128, SyntaxError> {
-    let parsed = words.peek().and_then(|word| field.notation.parse(word));
-    match parsed {
-        Some(value) if value <= field.full() => {
-            words.next += 1;
-            Ok(value)
-        }
-        Some(_) => Err(words.wrong(format!(
-            "but `{}` has {} bits: {} is the most",
-            field.name,
-            field.bits,
-            field.full()
-        ))),
-        None => Err(words.wrong(format!("expected {}", field.notation.wanted()))),
-    }
 }
 
 const ACTION_WORDS: [&str; 18] = [
@@ -350,7 +182,7 @@ const ACTION_WORDS: [&str; 18] = [
 fn actions(words: &mut Words<'_>) -> Result<Vec<Action>, SyntaxError> {
     let mut actions: Vec<Action> = Vec::new();
     loop {
-        let (place, word) = (words.next, words.keyword(&ACTION_WORDS)?);
+        let (place, word) = (words.place(), words.keyword(&ACTION_WORDS)?);
         if word == "end" {
             break;
         }
@@ -368,10 +200,10 @@ fn actions(words: &mut Words<'_>) -> Result<Vec<Action>, SyntaxError> {
             return Err(words.wrong_at(place, why));
         }
         actions.push(action);
-        words.slash()?;
+        words.keyword(&["/"])?;
     }
     if actions.is_empty() {
-        return Err(words.wrong_at(words.next - 1, "but a rule has at least one action"));
+        return Err(words.wrong_at(words.place() - 1, "but a rule has at least one action"));
     }
     Ok(actions)
 }
@@ -441,107 +273,16 @@ fn rss_queues(words: &mut Words<'_>) -> Result<Vec<u16>, SyntaxError> {
     }
     words.keyword(&["end"])?;
     if queues.is_empty() {
-        return Err(words.wrong_at(words.next - 1, "expected a queue number before it"));
+        return Err(words.wrong_at(words.place() - 1, "expected a queue number before it"));
     }
     Ok(queues)
-}
-
-/// The words of a line, and which comes next.
-struct Words<'a> {
-    line: &'a str,
-    /// Byte position and text.
-    words: Vec<(usize, &'a str)>,
-    next: usize,
-}
-
-impl<'a> Words<'a> {
-    fn new(line: &'a str) -> Result<Words<'a>, SyntaxError> {
-        let start = line.as_ptr() as usize;
-        let words =
-            line.split_whitespace().map(|word| (word.as_ptr() as usize - start, word)).collect();
-        let words = Words { line, words, next: 0 };
-        if line.len() > LINE_BYTES_MAX {
-            let why =
-                format!("but the line has {} bytes; {LINE_BYTES_MAX} are the most", line.len());
-            return Err(words.wrong(why));
-        }
-        Ok(words)
-    }
-
-    fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.next).map(|(_, word)| *word)
-    }
-
-    /// One of these words.
-    fn keyword(&mut self, known: &[&'static str]) -> Result<&'static str, SyntaxError> {
-        let word = self.peek().unwrap_or("");
-        if let Some(known) = known.iter().find(|known| **known == word) {
-            self.next += 1;
-            return Ok(known);
-        }
-        let mut expected = match known {
-            [one] => format!("expected `{one}`"),
-            many => format!("expected one of {}", many.join(" ")),
-        };
-        if let Some(near) = nearest(word, known).filter(|_| known.len() > 1) {
-            expected.push_str(&format!("; did you mean `{near}`?"));
-        }
-        Err(self.wrong(expected))
-    }
-
-    fn slash(&mut self) -> Result<(), SyntaxError> {
-        self.keyword(&["/"]).map(drop)
-    }
-
-    fn value(&mut self, notation: Notation) -> Result<u128, SyntaxError> {
-        match self.peek().and_then(|word| notation.parse(word)) {
-            Some(value) => {
-                self.next += 1;
-                Ok(value)
-            }
-            None => Err(self.wrong(format!("expected {}", notation.wanted()))),
-        }
-    }
-
-    fn number(&mut self, what: &str, max: u128) -> Result<u128, SyntaxError> {
-        match self.peek().and_then(|word| Notation::Number.parse(word)) {
-            Some(value) if value <= max => {
-                self.next += 1;
-                Ok(value)
-            }
-            Some(_) => Err(self.wrong(format!("but {max} is the most"))),
-            None => Err(self.wrong(format!("expected {what}"))),
-        }
-    }
-
-    fn wrong(&self, expected: impl Into<String>) -> SyntaxError {
-        self.wrong_at(self.next, expected)
-    }
-
-    fn wrong_at(&self, word: usize, expected: impl Into<String>) -> SyntaxError {
-        let (at, found) = self.words.get(word).copied().unwrap_or((self.line.len(), ""));
-        let mut end = self.line.len().min(LINE_BYTES_MAX);
-        while !self.line.is_char_boundary(end) {
-            end -= 1;
-        }
-        SyntaxError {
-            line: self.line[..end].to_owned(),
-            column: self.line[..at.min(end)].chars().count() + 1,
-            // A terminal is not to take it for a command.
-            found: found
-                .chars()
-                .take(64)
-                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-                .collect(),
-            expected: expected.into(),
-        }
-    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::grammar::Test;
+    use crate::grammar::{ItemKind, Test};
+    use laneway_flow::pattern::{HeaderKind, TEXT_BYTES_MAX};
     use proptest::{collection::vec, prelude::*};
 
     const FOUNDING: &str = "flow create 0 ingress pattern eth / ipv4 src is 10.0.0.0/8 / \
@@ -560,7 +301,7 @@ pub(crate) mod tests {
             // Whole, prefix and odd masks; single values and ranges.
             let mask = match mask % 3 {
                 0 => field.full(),
-                1 => prefix_mask(field, (mask >> 8) as u32 % (field.bits + 1)),
+                1 => field.prefix_mask((mask >> 8) as u32 % (field.bits + 1)),
                 _ => mask & field.full(),
             };
             let (a, b) = (a & mask, if b % 2 == 0 { *a } else { *b } & mask);
@@ -708,7 +449,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_line_beyond_the_limit_is_refused_whatever_it_holds() {
-        let line = format!("flow create 0 {}", "é".repeat(LINE_BYTES_MAX));
+        let line = format!("flow create 0 {}", "é".repeat(TEXT_BYTES_MAX));
         assert!(parse_command(&line).expect_err("too long").expected.contains("the most"));
     }
 }

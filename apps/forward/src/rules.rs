@@ -33,13 +33,14 @@ use crate::{
     bank::{Bank, KERNEL_ENTRIES_MAX},
     compile::{Bounds, Compiled, Entry, RULES_MAX, RuleRefused, compile},
     grammar::{Action, Attributes, Command, Rule},
-    parser::{SyntaxError, parse_command},
+    parser::parse_command,
     table::{Shape, Table},
     tuple::SLOTS_MAX,
 };
 pub(crate) use kernel::KernelChange;
 pub use kernel::KernelFeed;
 use kernel::{Handover, KernelPublisher};
+use laneway_flow::pattern::{HeaderKind as _, SyntaxError};
 use laneway_flow::{Offload, PortHits};
 use offers::AtPort;
 use std::{

@@ -1,7 +1,8 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
-use crate::{Console, LINE_BYTES_MAX};
+use crate::Console;
 use laneway_control::{Answerer, Next, Said, next_line};
+use laneway_flow::pattern::TEXT_BYTES_MAX;
 use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ impl Talk {
         let mut line = Vec::new();
         // Of a line that is too long so much is kept that the parser finds it so.
         while let Ok(Next::Line | Next::Long | Next::Unended) =
-            next_line(&mut input, &mut line, LINE_BYTES_MAX)
+            next_line(&mut input, &mut line, TEXT_BYTES_MAX)
         {
             let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
                 Said::Done(said) | Said::Wrong(said) => said,
@@ -55,7 +56,7 @@ mod tests {
         let to_end = Arc::clone(&ended);
         let stop = Arc::new(move || to_end.store(true, Ordering::Relaxed));
         let talk = Talk { console: Arc::clone(&console), stop, json: true };
-        let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * LINE_BYTES_MAX));
+        let long = format!("{DROP}\n\n{}\n{DROP}\nquit\n{DROP}\n", "x".repeat(3 * TEXT_BYTES_MAX));
         talk.listen(long.as_bytes());
         assert!(ended.load(Ordering::Relaxed));
         assert_eq!(console.rules().len(), 2);

@@ -49,6 +49,7 @@ mod key;
 mod layout;
 mod limits;
 mod offload;
+pub mod pattern;
 mod record;
 pub mod rule;
 mod stats;
@@ -65,7 +66,7 @@ pub use offload::{
     HEADER_BYTES_MAX, HEADERS_MAX, Header, HeaderMatch, Offload, PortAction, PortHits, PortRule,
 };
 pub use record::{Has, RECORD_BYTES, Record, Status};
-pub use rule::{RecordMatch, Rule, RuleError};
+pub use rule::{RecordMatch, Rule};
 pub use stats::mean_and_deviation;
 pub use table::{
     CAPACITY_MAX, EndedFlow, FlowTable, PPI_PACKETS_MAX, PpiPacket, SCAN_INTERVAL_NS,

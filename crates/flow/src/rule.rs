@@ -1,13 +1,10 @@
-//! Flow-rule patterns: the capture filter, in the grammar that people know from DPDK's rte_flow.
+//! The capture filter: a flow rule that keeps the frames that it matches.
 //!
 //! ```text
 //! rule     := pattern { "or" pattern }
 //! pattern  := ["pattern"] item { "/" item } [ "/" "end" ]
-//! item     := eth | vlan | ipv4 | ipv6 | tcp | udp | sctp | icmp | icmp6, then { field test }
-//! test     := "is" VALUE | "is" ADDRESS/BITS | "spec" VALUE, then the same field with
-//!             "last" VALUE (a range) or "mask" VALUE or "prefix" BITS
 //! ```
-//! Words stand between blanks, `/` too. Numbers are decimal or 0x hexadecimal.
+//! Items are read by [`crate::pattern`].
 //!
 //! | item | fields |
 //! |---|---|
@@ -26,12 +23,10 @@
 //! A [`Rule`] is the syntax tree. [`Rule::compile`] turns it into a [`RecordMatch`]: value/mask
 //! pairs over the bytes of a record, which the kernel half evaluates as the same words.
 
-mod parse;
-
 use crate::layout::CField;
+use crate::pattern::{Field, HeaderKind, Item, Notation, SyntaxError, Words};
 use crate::{Has, RECORD_BYTES, Record};
 use laneway_wire::protocol;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::{fmt, str::FromStr};
 
 /// The most value/mask pairs, over all patterns and after ranges became prefixes.
@@ -42,29 +37,6 @@ pub const WORDS: usize = 11;
 pub const FIRST_BYTE: usize = 16;
 /// Bytes of `struct lw_filter`.
 pub const FILTER_BYTES: usize = 8 + 2 * PAIRS_MAX * WORDS * 8;
-/// The longest rule text in bytes.
-pub const TEXT_BYTES_MAX: usize = 4096;
-
-/// Why a text is no rule, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("flow rule: {message}\n  {}\n  {:>caret$}", line(text), '^', caret = column(text, *at))]
-pub struct RuleError {
-    /// The text, cut at [`TEXT_BYTES_MAX`] if it is longer.
-    pub text: String,
-    /// Byte position of the word that is wrong; the text's length at its end.
-    pub at: usize,
-    /// What is wrong and what was expected.
-    pub message: String,
-}
-
-/// The text on one line, so that the caret finds its place.
-fn line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn column(text: &str, at: usize) -> usize {
-    text.char_indices().filter(|(i, _)| *i < at).count() + 1
-}
 
 /// An item of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,37 +61,25 @@ pub enum ItemKind {
     Icmp6,
 }
 
-/// How values of a field are written.
+/// Where a record has a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Notation {
-    Number,
-    Ipv4,
-    Ipv6,
-}
-
-/// A field and its place in a record.
-#[derive(Clone, Copy, Debug)]
-struct Field {
-    name: &'static str,
+pub struct InRecord {
     /// Offset in the record, in bytes.
     at: usize,
     /// Lowest bit of the field in the host-order integer at `at`; 0 for addresses.
     shift: u32,
-    /// Width in bits.
-    bits: u32,
-    notation: Notation,
 }
 
-const fn number(name: &'static str, at: usize, shift: u32, bits: u32) -> Field {
-    Field { name, at, shift, bits, notation: Notation::Number }
+const fn number(name: &'static str, at: usize, shift: u32, bits: u32) -> Field<InRecord> {
+    Field { name, bits, notation: Notation::Number, place: InRecord { at, shift } }
 }
 
-const fn ipv4(name: &'static str, at: usize) -> Field {
-    Field { name, at: at + 12, shift: 0, bits: 32, notation: Notation::Ipv4 }
+const fn ipv4(name: &'static str, at: usize) -> Field<InRecord> {
+    Field { name, bits: 32, notation: Notation::Ipv4, place: InRecord { at: at + 12, shift: 0 } }
 }
 
-const fn ipv6(name: &'static str, at: usize) -> Field {
-    Field { name, at, shift: 0, bits: 128, notation: Notation::Ipv6 }
+const fn ipv6(name: &'static str, at: usize) -> Field<InRecord> {
+    Field { name, bits: 128, notation: Notation::Ipv6, place: InRecord { at, shift: 0 } }
 }
 
 // Offsets of struct lw_record; a test compares each with the record itself.
@@ -138,11 +98,14 @@ const ICMP_TYPE: usize = 92;
 const ICMP_CODE: usize = 93;
 const HAS: usize = 96;
 
-const PORTS: &[Field] = &[number("src", SRC_PORT, 0, 16), number("dst", DST_PORT, 0, 16)];
-const ICMP: &[Field] = &[number("type", ICMP_TYPE, 0, 8), number("code", ICMP_CODE, 0, 8)];
+const PORTS: &[Field<InRecord>] = &[number("src", SRC_PORT, 0, 16), number("dst", DST_PORT, 0, 16)];
+const ICMP: &[Field<InRecord>] =
+    &[number("type", ICMP_TYPE, 0, 8), number("code", ICMP_CODE, 0, 8)];
 
-impl ItemKind {
-    const ALL: [ItemKind; 9] = [
+impl HeaderKind for ItemKind {
+    type Place = InRecord;
+
+    const ALL: &'static [ItemKind] = &[
         ItemKind::Eth,
         ItemKind::Vlan,
         ItemKind::Ipv4,
@@ -154,8 +117,7 @@ impl ItemKind {
         ItemKind::Icmp6,
     ];
 
-    /// The word in the grammar.
-    pub fn name(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             ItemKind::Eth => "eth",
             ItemKind::Vlan => "vlan",
@@ -178,7 +140,23 @@ impl ItemKind {
         }
     }
 
-    fn fields(self) -> &'static [Field] {
+    fn count_max(self) -> usize {
+        if self == ItemKind::Vlan { 2 } else { 1 }
+    }
+
+    fn why_not_behind(self, before: ItemKind) -> Option<&'static str> {
+        match (before, self) {
+            (ItemKind::Ipv6, ItemKind::Icmp) => {
+                Some("but ICMP over IPv6 is `icmp6`: this can never match")
+            }
+            (ItemKind::Ipv4, ItemKind::Icmp6) => {
+                Some("but ICMP over IPv4 is `icmp`: this can never match")
+            }
+            _ => None,
+        }
+    }
+
+    fn fields(self) -> &'static [Field<InRecord>] {
         match self {
             ItemKind::Eth => const { &[number("type", ETH_TYPE, 0, 16)] },
             ItemKind::Vlan => {
@@ -226,7 +204,9 @@ impl ItemKind {
             ItemKind::Icmp | ItemKind::Icmp6 => ICMP,
         }
     }
+}
 
+impl ItemKind {
     /// What a record has if the item is there: `has` bits and protocol.
     fn presence(self) -> (Has, Option<u8>) {
         match self {
@@ -243,61 +223,13 @@ impl ItemKind {
     }
 }
 
-/// What a field must be. Addresses are numbers too, most significant byte first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Test {
-    /// Equal.
-    Is(u128),
-    /// Within, both ends included.
-    Range {
-        /// Least.
-        first: u128,
-        /// Greatest.
-        last: u128,
-    },
-    /// Equal where the mask has ones.
-    Masked {
-        /// Zero where the mask is.
-        value: u128,
-        /// Which bits count.
-        mask: u128,
-    },
-}
-
-/// One field's test.
-#[derive(Clone, Copy, Debug)]
-pub struct Condition {
-    field: Field,
-    test: Test,
-}
-
-impl Condition {
-    /// The field's name.
-    pub fn field(&self) -> &'static str {
-        self.field.name
-    }
-
-    /// What it must be.
-    pub fn test(&self) -> Test {
-        self.test
-    }
-}
-
-/// One item with its conditions, all of which must hold.
-#[derive(Clone, Debug)]
-pub struct Item {
-    /// Which header.
-    pub kind: ItemKind,
-    /// Conditions on its fields, each field at most once.
-    pub conditions: Vec<Condition>,
-}
-
 /// Items from the outside in, all of which must match.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     /// The items.
-    pub items: Vec<Item>,
-    at: usize,
+    pub items: Vec<Item<ItemKind>>,
+    /// The number of its first word.
+    place: usize,
 }
 
 /// A parsed rule: it matches what any of its patterns matches.
@@ -306,17 +238,6 @@ pub struct Rule {
     /// The patterns, at least one.
     pub patterns: Vec<Pattern>,
     text: String,
-}
-
-const OPERATORS: [&str; 5] = ["is", "spec", "last", "mask", "prefix"];
-
-/// The ones of the highest `ones` of `bits` bits.
-fn prefix_mask(bits: u32, ones: u32) -> u128 {
-    all_ones(bits) & !all_ones(bits - ones)
-}
-
-fn all_ones(bits: u32) -> u128 {
-    if bits == 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
 /// One value/mask pair over a record's bytes from [`FIRST_BYTE`] on. The value is zero where the
@@ -331,12 +252,13 @@ impl Pair {
     const ANY: Pair = Pair { value: [0; WORDS * 8], mask: [0; WORDS * 8] };
 
     /// Adds a demand on a field; `None` if it contradicts an earlier one.
-    fn with(mut self, field: &Field, value: u128, mask: u128) -> Option<Pair> {
-        let (value, mask) = (value << field.shift, mask << field.shift);
-        let bytes = (field.bits + field.shift).div_ceil(8) as usize;
+    fn with(mut self, field: &Field<InRecord>, value: u128, mask: u128) -> Option<Pair> {
+        let InRecord { at: first, shift } = field.place;
+        let (value, mask) = (value << shift, mask << shift);
+        let bytes = (field.bits + shift).div_ceil(8) as usize;
         for i in 0..bytes {
             // Numbers lie in host order (little-endian), addresses as on the wire.
-            let at = field.at - FIRST_BYTE
+            let at = first - FIRST_BYTE
                 + if field.notation == Notation::Number { i } else { bytes - 1 - i };
             let (v, m) = ((value >> (8 * i)) as u8, (mask >> (8 * i)) as u8);
             if (self.value[at] ^ v) & self.mask[at] & m != 0 {
@@ -349,33 +271,14 @@ impl Pair {
     }
 }
 
-/// The fewest prefixes (value, mask) that cover `first..=last` of a field of `bits` bits.
-fn prefixes(first: u128, last: u128, bits: u32) -> Vec<(u128, u128)> {
-    let mut found = Vec::new();
-    let mut at = first;
-    loop {
-        // The largest aligned block that starts here and ends within the range.
-        let mut free = at.trailing_zeros().min(bits);
-        while free > 0 && all_ones(free) > last - at {
-            free -= 1;
-        }
-        found.push((at, all_ones(bits) & !all_ones(free)));
-        let end = at + all_ones(free);
-        if end == last {
-            return found;
-        }
-        at = end + 1;
-    }
-}
-
 impl Rule {
     /// The rule as value/mask pairs.
     ///
     /// # Errors
     /// When it takes more than [`PAIRS_MAX`], or a pattern contradicts itself.
-    pub fn compile(&self) -> Result<RecordMatch, RuleError> {
-        let error = |pattern: &Pattern, message: String| {
-            Err(RuleError { text: self.text.clone(), at: pattern.at, message })
+    pub fn compile(&self) -> Result<RecordMatch, SyntaxError> {
+        let error = |pattern: &Pattern, why: String| {
+            Err(Words::new(&self.text)?.wrong_at(pattern.place, why))
         };
         let mut all = Vec::new();
         for pattern in &self.patterns {
@@ -387,7 +290,7 @@ impl Rule {
                 return error(
                     pattern,
                     format!(
-                        "up to this pattern the rule takes {} value/mask pairs; at most \
+                        "but up to this pattern the rule takes {} value/mask pairs; at most \
                          {PAIRS_MAX} are possible",
                         all.len() + pairs.len()
                     ),
@@ -412,7 +315,7 @@ impl Pattern {
                 tags += 1;
                 has = if tags == 2 { Has::VLAN2 } else { has };
             }
-            if item.conditions.iter().any(|c| c.field.at == TCP_FLAGS) {
+            if item.tests.iter().any(|test| test.field.place.at == TCP_FLAGS) {
                 has.insert(Has::TCP);
             }
             let bits = u128::from(has.bits());
@@ -421,22 +324,20 @@ impl Pattern {
                 narrow(&mut pairs, &number("proto", PROTO, 0, 8), &[(proto.into(), 0xff)]);
             }
             if pairs.is_empty() {
-                return Err(never(kind.name()));
+                return Err(never(kind.word()));
             }
-            for condition in &item.conditions {
-                let field = &condition.field;
-                let choices = match condition.test {
-                    Test::Is(value) => vec![(value, all_ones(field.bits))],
-                    Test::Masked { value, mask } => vec![(value, mask)],
-                    Test::Range { first, last } => prefixes(first, last, field.bits),
-                };
-                narrow(&mut pairs, field, &choices);
+            for test in &item.tests {
+                let mut field = *test.field;
+                if tags == 2 && field.place.at == VLAN_TCI {
+                    field.place.at = VLAN_TCI2;
+                }
+                narrow(&mut pairs, &field, &test.pairs(PAIRS_MAX));
                 if pairs.is_empty() {
-                    return Err(never(&format!("{} {condition}", kind.name())));
+                    return Err(never(&format!("{} {test}", kind.word())));
                 }
                 if pairs.len() > PAIRS_MAX {
                     return Err(format!(
-                        "this pattern's ranges take more than {PAIRS_MAX} value/mask pairs; use \
+                        "but this pattern's ranges take more than {PAIRS_MAX} value/mask pairs; use \
                          fewer ranges, or ones that start and end at powers of two"
                     ));
                 }
@@ -448,12 +349,12 @@ impl Pattern {
 
 fn never(demand: &str) -> String {
     format!(
-        "this pattern can never match: `{demand}` contradicts what stands before it; leave one out"
+        "but this pattern can never match: `{demand}` contradicts what stands before it; leave one out"
     )
 }
 
 /// Replaces each pair by one per choice.
-fn narrow(pairs: &mut Vec<Pair>, field: &Field, choices: &[(u128, u128)]) {
+fn narrow(pairs: &mut Vec<Pair>, field: &Field<InRecord>, choices: &[(u128, u128)]) {
     *pairs = pairs
         .iter()
         .flat_map(|pair| choices.iter().filter_map(|(v, m)| pair.with(field, *v, *m)))
@@ -466,11 +367,7 @@ impl fmt::Display for Rule {
         for (i, pattern) in self.patterns.iter().enumerate() {
             f.write_str(if i == 0 { "" } else { " or " })?;
             for item in &pattern.items {
-                f.write_str(item.kind.name())?;
-                for condition in &item.conditions {
-                    write!(f, " {condition}")?;
-                }
-                f.write_str(" / ")?;
+                write!(f, "{item} / ")?;
             }
             f.write_str("end")?;
         }
@@ -478,24 +375,35 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.field.name;
-        let text = |value: u128| match self.field.notation {
-            Notation::Number => value.to_string(),
-            Notation::Ipv4 => Ipv4Addr::from_bits(value as u32).to_string(),
-            Notation::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
-        };
-        match self.test {
-            Test::Is(value) => write!(f, "{name} is {}", text(value)),
-            Test::Range { first, last } => {
-                write!(f, "{name} spec {} {name} last {}", text(first), text(last))
-            }
-            Test::Masked { value, mask } => {
-                write!(f, "{name} spec {} {name} mask {}", text(value), text(mask))
-            }
+impl FromStr for Rule {
+    type Err = SyntaxError;
+
+    fn from_str(text: &str) -> Result<Rule, SyntaxError> {
+        let mut words = Words::new(text)?;
+        let mut patterns = vec![pattern(&mut words)?];
+        while words.peek().is_some() {
+            words.keyword(&["or"])?;
+            patterns.push(pattern(&mut words)?);
+        }
+        Ok(Rule { patterns, text: text.to_owned() })
+    }
+}
+
+fn pattern(words: &mut Words<'_>) -> Result<Pattern, SyntaxError> {
+    let place = words.place();
+    words.accept("pattern");
+    let mut items = Vec::new();
+    loop {
+        let ends: &[&'static str] = if items.is_empty() { &[] } else { &["end"] };
+        match words.item(&items, ends)? {
+            Some(item) => items.push(item),
+            None => break,
+        }
+        if !words.accept("/") {
+            break;
         }
     }
+    Ok(Pattern { items, place })
 }
 
 /// A compiled rule: a record matches if for any pair `(word & mask) == value` holds in all words.
@@ -562,10 +470,10 @@ impl RecordMatch {
 }
 
 impl FromStr for RecordMatch {
-    type Err = RuleError;
+    type Err = SyntaxError;
 
     /// Parses and compiles.
-    fn from_str(text: &str) -> Result<RecordMatch, RuleError> {
+    fn from_str(text: &str) -> Result<RecordMatch, SyntaxError> {
         text.parse::<Rule>()?.compile()
     }
 }
