@@ -36,7 +36,11 @@ use verbs::{RunVerb, TableVerb};
 
 /// Runs the program for these arguments, the program's name first: the lanes and apps of this build.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run::<Apps, Lanes>(arguments)
+    // Without a type parameter, so that it is compiled here and not once more in every binary.
+    fn of_this_build(given: Vec<OsString>) -> ExitCode {
+        run::<Apps, Lanes>(given)
+    }
+    of_this_build(arguments.into_iter().collect())
 }
 
 /// Runs the program with an app of the user's in front of those of this build: it gets `run`, `race`, `--trace` and
@@ -44,13 +48,13 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 pub fn start_with_app<A: AppCommand<Report: Clone> + 'static>(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
-    run::<(A, Apps), Lanes>(arguments)
+    run::<(A, Apps), Lanes>(arguments.into_iter().collect())
 }
 
 /// Runs the program with a lane of the user's in front of those of this build: every app runs on it, can be raced on it
 /// where its ports are interfaces, and `lanes` and `gen` know it.
 pub fn start_with_lane<K: LaneKind>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run::<Apps, (K, Lanes)>(arguments)
+    run::<Apps, (K, Lanes)>(arguments.into_iter().collect())
 }
 
 /// The apps of a table as verbs of `run`, on the lanes of a table.
@@ -68,9 +72,9 @@ fn verbs_of<P: AppTable, L: LaneTable>() -> Vec<Box<dyn RunVerb>> {
     verbs.0
 }
 
-fn run<P: AppTable, L: LaneTable>(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+fn run<P: AppTable, L: LaneTable>(given: Vec<OsString>) -> ExitCode {
     let apps = verbs_of::<P, L>();
-    let outcome = parse(arguments, &apps).and_then(|parsed| match parsed {
+    let outcome = parse(&given, &apps).and_then(|parsed| match parsed {
         Parsed::Run(arguments) => dispatch::<P, L>(arguments, &apps),
         Parsed::Own(verb, matches, json) => {
             give_back(json);
@@ -89,13 +93,9 @@ enum Parsed {
     Answered,
 }
 
-fn parse(
-    arguments: impl IntoIterator<Item = OsString>,
-    apps: &[Box<dyn RunVerb>],
-) -> Result<Parsed, Failure> {
-    let given: Vec<OsString> = arguments.into_iter().collect();
+fn parse(given: &[OsString], apps: &[Box<dyn RunVerb>]) -> Result<Parsed, Failure> {
     let command = arguments::command(apps);
-    let matched = command.clone().try_get_matches_from(&given);
+    let matched = command.clone().try_get_matches_from(given);
     let read = matched.and_then(|matches| {
         let own = matches.subcommand().and_then(|(name, own)| {
             let mut verbs = apps.iter().flat_map(|app| app.verbs());
@@ -112,7 +112,7 @@ fn parse(
             terminal::print(&error.render().to_string())?;
             Ok(Parsed::Answered)
         }
-        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&command, &given))),
+        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&command, given))),
     }
 }
 
