@@ -172,7 +172,7 @@ mod tests {
     fn a_wrong_rule_is_told_on_one_line_with_its_place() {
         let error = "eth / ipv5 / end".parse::<RecordMatch>().unwrap_err();
         let sentence = rule_sentence(&error);
-        assert!(sentence.starts_with("--filter 'eth / ipv5 / end', character 7: "), "{sentence}");
+        assert!(sentence.starts_with("--filter 'eth / ipv5 / end', column 7: "), "{sentence}");
         assert_eq!(sentence.lines().count(), 1, "{sentence}");
     }
 }

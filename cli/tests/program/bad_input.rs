@@ -104,7 +104,7 @@ fn wrong_words_are_answered_with_the_nearest_right_ones() {
 #[test]
 fn a_wrong_filter_is_told_with_its_place() {
     laneway(["features", "a.pcap", "--filter", "eth / ipv5 / end"])
-        .refused(2, &["'eth / ipv5 / end', character 7", "did you mean `ipv4`?"]);
+        .refused(2, &["'eth / ipv5 / end', column 7", "did you mean `ipv4`?"]);
 }
 
 #[test]
