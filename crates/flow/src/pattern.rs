@@ -188,7 +188,7 @@ pub struct Test<P: 'static> {
 
 impl<P> Test<P> {
     /// Whether the mask is leading ones: its complement within the field is one less than a power of two.
-    pub fn is_prefix(&self) -> bool {
+    fn is_prefix(&self) -> bool {
         let rest = self.field.full() & !self.mask;
         rest & (rest.wrapping_add(1)) == 0
     }
@@ -411,11 +411,12 @@ impl<'a> Words<'a> {
                 return Err(self.wrong_at(place, why));
             }
             let count = before.iter().rev().take_while(|item| item.kind == kind).count();
-            if kind == last && count >= kind.count_max() && count > 1 {
-                return Err(self.wrong_at(place, format!("but {count} of them are the most")));
-            }
-            if kind.layer() <= last.layer() && (kind != last || count >= kind.count_max()) {
-                let why = format!("but it cannot stand behind `{}`", last.word());
+            let is_one_more = (1..kind.count_max()).contains(&count);
+            if kind.layer() <= last.layer() && !is_one_more {
+                let why = match count {
+                    0 | 1 => format!("but it cannot stand behind `{}`", last.word()),
+                    count => format!("but {count} of them are the most"),
+                };
                 return Err(self.wrong_at(place, why));
             }
         }
@@ -503,8 +504,7 @@ impl<'a> Words<'a> {
     /// `192.0.2.1`, or `192.0.2.0/24` where an address is wanted.
     fn value_and_mask<P>(&mut self, field: &Field<P>) -> Result<(u128, u128), SyntaxError> {
         let halves = self.peek().and_then(|word| word.split_once('/'));
-        let is_address = matches!(field.notation, Notation::Mac | Notation::Ipv4 | Notation::Ipv6);
-        let Some((address, ones)) = halves.filter(|_| is_address) else {
+        let Some((address, ones)) = halves.filter(|_| field.notation != Notation::Number) else {
             return Ok((self.value_of(field)?, field.full()));
         };
         let ones = ones.parse().ok().filter(|ones| *ones <= field.bits);

@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 static BYTE: Field<()> = Field { name: "byte", bits: 8, notation: Notation::Number, place: () };
+static SIX_BITS: Field<()> = Field { name: "six", bits: 6, notation: Notation::Number, place: () };
 static SHORT: Field<()> = Field { name: "short", bits: 16, notation: Notation::Number, place: () };
 static ADDRESS: Field<()> = Field { name: "src", bits: 128, notation: Notation::Ipv6, place: () };
 
@@ -38,6 +39,15 @@ fn ranges_become_the_fewest_prefixes() {
     assert_eq!(pairs(&ADDRESS, 0, u128::MAX, u128::MAX), [(0, 0)]);
     assert_eq!(pairs(&ADDRESS, u128::MAX, u128::MAX, u128::MAX), [(u128::MAX, u128::MAX)]);
     assert_eq!(pairs(&BYTE, 1, 4, 0xff), [(1, 0xff), (2, 0xfe), (4, 0xff)]);
+    for spec in 0..64u128 {
+        for last in spec..64 {
+            let found = pairs(&SIX_BITS, spec, last, 63);
+            for v in 0..64 {
+                let hits = found.iter().filter(|(value, mask)| v & mask == *value).count();
+                assert_eq!(hits, usize::from((spec..=last).contains(&v)));
+            }
+        }
+    }
 }
 
 #[test]
