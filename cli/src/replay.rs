@@ -11,7 +11,6 @@
 //! A frame is late by the time between when it was due and when its burst was asked for; what lane
 //! and wire add is not seen here. It knows no lane, reads no clock and prints nothing.
 
-mod addresses;
 mod record;
 mod schedule;
 mod source;
@@ -21,6 +20,7 @@ pub(crate) use schedule::Pacing;
 
 use laneway_core::{App, Burst, Counters, DropReason, Fill, FrameApp, PortId, Turn, Verdict};
 use laneway_stats::{Latency, LatencySummary};
+use laneway_wire::ShiftedAddresses;
 use schedule::Schedule;
 use source::Source;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ impl Replay {
             self.pass = (pass, self.counters.tx_frames);
         }
         if self.unique_ip {
-            addresses::shift(self.source.bytes_mut(), pass);
+            shift_addresses(self.source.bytes_mut(), pass);
         }
         let begins = self.source.begins();
         let frame = self.source.current();
@@ -249,6 +249,13 @@ impl FrameApp for Replay {
     fn on_tick(&mut self, turn: Turn) {
         let over = |at_ns: u64| turn.now_ns.saturating_sub(at_ns) >= LINGER_NS;
         self.wants_stop = self.done_at_ns.is_some_and(over);
+    }
+}
+
+/// Shifts the addresses of a frame in a pass behind the first; a frame without IP stays as it is.
+fn shift_addresses(frame: &mut [u8], pass: u64) {
+    if let Some(addresses) = ShiftedAddresses::find(frame) {
+        addresses.shift(frame, pass).expect("they were found in this frame");
     }
 }
 

@@ -11,18 +11,15 @@
 //! one checksum holds for every number. All else is the same in every frame of a flow, so a receiver may merge them
 //! (GRO): it does so only with equal headers, equal lengths and a checksum that is right and not 0.
 //!
-//! Shifting adds k to one 16-bit word of an address and takes it from the next, in ones'
-//! complement, so every checksum that covers the address stays right. `bpf/generate.bpf.c` does the
-//! same in the kernel; a test here compares the two on the shipped capture.
+//! `bpf/generate.bpf.c` shifts addresses in the kernel as [`ShiftedAddresses`] does here; a test compares the two on the
+//! shipped capture.
 
 use crate::client::ClientPlan;
 use crate::error::TrafficError;
 use crate::fanout::FanoutPlan;
 use crate::timetable::{Times, Timetable};
 use laneway_capture::{Capture, LinkType};
-use laneway_wire::{
-    ETHERNET_BYTES, Ethernet, Ipv4, VLAN_BYTES, checksum, ether_type, is_vlan_type,
-};
+use laneway_wire::{ETHERNET_BYTES, Ipv4, ShiftedAddresses, checksum, ether_type};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -37,8 +34,6 @@ pub(crate) const CAPTURE_BYTES_MAX: usize = 1 << 30;
 pub(crate) const TEMPLATES_MAX: usize = 1 << 20;
 /// Where the number of a frame lies that has none in its payload: its source MAC.
 pub(crate) const NUMBER_IN_MAC_AT: u16 = 6;
-/// Where addresses may lie: the kernel program checks no further.
-const ADDRESS_OFFSET_MAX: usize = 124;
 
 /// Where the payload of a frame made here begins: Ethernet, IPv4 and UDP header, bytes.
 pub(crate) const PAYLOAD_AT: usize = ETHERNET_BYTES + 20 + 8;
@@ -235,9 +230,8 @@ pub(crate) fn probe(sent_ns: u64) -> [u8; PROBE_BYTES] {
 pub(crate) struct Template {
     /// The frame from the Ethernet header on.
     pub frame: Vec<u8>,
-    /// Offsets of the 4 bytes of source and destination address that a pass shifts; `None` for what
-    /// is not IP.
-    pub addresses: Option<(u16, u16)>,
+    /// The addresses that a pass shifts; `None` for what is not IP.
+    pub addresses: Option<ShiftedAddresses>,
     /// Where the frame's number goes, if not into its source MAC. Its complement follows it: whatever the number, the
     /// words of both sum up to nothing, and a checksum over them stays what it is.
     pub number_at: Option<u16>,
@@ -348,7 +342,7 @@ impl Replayable {
 impl Template {
     /// Looks for the addresses of `frame`.
     pub(crate) fn new(frame: &[u8]) -> Template {
-        let (frame, addresses) = (frame.to_vec(), addresses(frame));
+        let (frame, addresses) = (frame.to_vec(), ShiftedAddresses::find(frame));
         Template { frame, addresses, number_at: None, destination: None }
     }
 
@@ -428,10 +422,8 @@ impl Template {
             let complement = number.map(|byte| !byte);
             to[at + NUMBER_BYTES..at + 2 * NUMBER_BYTES].copy_from_slice(&complement);
         }
-        if let (Some((source, destination)), true) = (self.addresses, pass > 0) {
-            let k = (pass % 65_533) as u32 + 1;
-            shift_address(&mut to[usize::from(source)..], k);
-            shift_address(&mut to[usize::from(destination)..], k);
+        if let Some(addresses) = self.addresses {
+            addresses.shift(to, pass).expect("they were found in this frame");
         }
         self.frame.len()
     }
@@ -457,34 +449,6 @@ fn ipv4_frame(
     frame.resize(PAYLOAD_AT + usize::from(payload_bytes), 0);
     assert!(Ipv4::seal(&mut frame[ETHERNET_BYTES..]), "the header above is whole");
     frame
-}
-
-/// The offsets of the address bytes to shift: an IPv4 address, or bytes 4..8 of an IPv6 address
-/// (the subnet, so that interface identifiers stay what they are).
-fn addresses(frame: &[u8]) -> Option<(u16, u16)> {
-    let mut kind = Ethernet::parse(frame).ok()?.ether_type;
-    let mut at = ETHERNET_BYTES;
-    for _ in 0..2 {
-        if is_vlan_type(kind) {
-            let tag = frame.get(at + 2..at + VLAN_BYTES)?;
-            kind = u16::from_be_bytes([tag[0], tag[1]]);
-            at += VLAN_BYTES;
-        }
-    }
-    let (source, destination) = match kind {
-        ether_type::IPV4 => (at + 12, at + 16),
-        ether_type::IPV6 => (at + 8 + 4, at + 24 + 4),
-        _ => return None,
-    };
-    let fits = destination + 4 <= frame.len() && destination <= ADDRESS_OFFSET_MAX;
-    fits.then_some((source as u16, destination as u16))
-}
-
-fn shift_address(bytes: &mut [u8], k: u32) {
-    let Some([a0, a1, b0, b1]) = bytes.first_chunk_mut::<4>() else { return };
-    let fold = |x: u32| ((x & 0xffff) + (x >> 16)) as u16;
-    [*a0, *a1] = fold(u32::from(u16::from_be_bytes([*a0, *a1])) + k).to_be_bytes();
-    [*b0, *b1] = fold(u32::from(u16::from_be_bytes([*b0, *b1])) + (!k & 0xffff)).to_be_bytes();
 }
 
 /// Segment and number of a frame that a generator sent, from its source MAC as a record's sequence
@@ -531,19 +495,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_makes_new_addresses_and_keeps_the_checksum_right() {
-        let template = Template::new(&ipv4_udp());
-        assert_eq!(template.addresses, Some((26, 30)));
+    fn a_frame_of_a_capture_has_its_number_in_its_mac_and_its_pass_in_its_addresses() {
+        let frame = ipv4_udp();
+        let template = Template::new(&frame);
         let mut seen = std::collections::HashSet::new();
         for pass in [0, 1, 2, 255, 256, 65_532, 65_533] {
             let mut out = [0; 64];
             let len = template.write(&mut out, [2, 0, 0, 0, 0, 9], 3, 7, pass);
-            assert_eq!(checksum::of(&out[14..34]), 0, "pass {pass}");
-            assert_eq!(out[6..12], [2, 3, 0, 0, 0, 7]);
-            assert_eq!(len, 42);
+            assert_eq!((len, &out[..12]), (42, &[2, 0, 0, 0, 0, 9, 2, 3, 0, 0, 0, 7][..]));
+            assert_eq!(out[26..34] == frame[26..34], pass == 0);
             seen.insert(out[26..34].to_vec());
         }
-        // Pass 65,533 shifts by 1 like pass 0 would by none plus one: only it repeats pass 65,533 % 65,533 + 1.
         assert_eq!(seen.len(), 7);
     }
 
@@ -612,17 +574,5 @@ mod tests {
         assert_eq!(numbered(&[3, 0, 0, 0, 0, 0]), None);
         assert_eq!(numbered(&[0; 64]), None);
         assert_eq!(numbered(&[2, 1]), None);
-    }
-
-    #[test]
-    fn tagged_and_ipv6_frames_have_their_addresses_found() {
-        let mut tagged = ipv4_udp();
-        tagged.splice(12..12, [0x81, 0x00, 0, 5]);
-        assert_eq!(Template::new(&tagged).addresses, Some((30, 34)));
-        let mut six = vec![0; 14 + 40];
-        six[12..14].copy_from_slice(&[0x86, 0xdd]);
-        assert_eq!(Template::new(&six).addresses, Some((26, 42)));
-        assert_eq!(Template::new(&[0; 14]).addresses, None);
-        assert_eq!(Template::new(&six[..40]).addresses, None);
     }
 }

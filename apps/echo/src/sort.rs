@@ -9,12 +9,10 @@ use crate::{
     own::{AnsweredAddresses, Key, is_sender_v4, is_sender_v6, key_v4},
 };
 use laneway_wire::{
-    ETHERNET_BYTES, Ethernet, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6, Malformed,
-    VLAN_BYTES, VlanTag, checksum, ether_type, is_extension, is_vlan_type, protocol,
+    Ethernet, ICMP_BYTES, IPV4_BYTES_MIN, IPV6_BYTES, Icmp, Ipv4, Ipv6, Layer2, Malformed,
+    checksum, ether_type, extension, is_extension, protocol,
 };
 
-/// Tags that are looked behind: one, or two for QinQ.
-const TAGS_MAX: usize = 2;
 /// Bytes of an ARP packet of Ethernet and IPv4.
 pub(crate) const ARP_BYTES: usize = 28;
 /// Bytes of a neighbour solicitation without options.
@@ -30,8 +28,6 @@ const SOLICITATION: u8 = 135;
 const ARP_REQUEST: [u8; 8] = [0, 1, 8, 0, 6, 4, 0, 1];
 /// Source link-layer address, one unit of 8 bytes.
 const LINK_OPTION: [u8; 2] = [1, 1];
-/// The next-header number of a fragment header.
-const FRAGMENT_HEADER: u8 = 44;
 
 /// A question that is to be answered, rate limits aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,16 +59,12 @@ pub(crate) fn sort(
     own: &AnsweredAddresses,
 ) -> Result<Question, Fate> {
     let ethernet = Ethernet::parse(bytes).map_err(|_| Fate::PassedTruncated)?;
-    let (mut at, mut kind) = (ETHERNET_BYTES, ethernet.ether_type);
-    for _ in 0..TAGS_MAX {
-        if !is_vlan_type(kind) {
-            break;
-        }
-        let tag = VlanTag::parse(&bytes[at..]).map_err(|_| Fate::PassedTruncated)?;
-        (at, kind) = (at + VLAN_BYTES, tag.ether_type);
+    let layer2 = Layer2::parse(bytes).map_err(|_| Fate::PassedTruncated)?;
+    if layer2.is_cut {
+        return Err(Fate::PassedTruncated);
     }
-    let frame = Sorting { bytes, captured_bytes, at, ethernet, own };
-    match kind {
+    let frame = Sorting { bytes, captured_bytes, at: layer2.layer3_at, ethernet, own };
+    match layer2.ether_type {
         ether_type::IPV4 => frame.ipv4(),
         ether_type::IPV6 => frame.ipv6(),
         ether_type::ARP => frame.arp(),
@@ -128,7 +120,7 @@ impl Sorting<'_> {
         let (source, destination) = (header.source.octets(), header.destination.octets());
         self.check_audience(header.destination.is_multicast(), self.own.has_v6(destination))?;
         match header.next_header {
-            FRAGMENT_HEADER => return Err(Fate::PassedFragment),
+            extension::FRAGMENT => return Err(Fate::PassedFragment),
             _ if !is_icmp => return Err(Fate::PassedOptions),
             _ => (),
         }
@@ -232,8 +224,8 @@ impl Sorting<'_> {
     }
 }
 
-/// Is `message`, which is `message_bytes` long by what is in front of it and of which `captured_bytes`
-/// came, a whole echo request of type `kind`?
+/// Is `message` a whole echo request of type `kind`? The headers in front of it state `message_bytes` as
+/// its length; `captured_bytes` of it were received.
 #[inline]
 pub(crate) fn check_echo(
     message: &[u8],

@@ -8,13 +8,10 @@
 
 use laneway_flow::{Has, Record, Status};
 use laneway_wire::{
-    ETHERNET_BYTES, Extension, ICMP_BYTES, IPV6_BYTES, Icmp, Ipv4, Ipv6, Malformed, SCTP_BYTES,
-    Sctp, TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, UDP_BYTES, Udp, VLAN_BYTES, VlanTag,
-    ether_type, is_extension, is_vlan_type, protocol, tcp_flags,
+    ExtensionError, Extensions, ICMP_BYTES, IPV6_BYTES, Icmp, Ipv4, Ipv6, Layer2, Malformed,
+    SCTP_BYTES, Sctp, TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, UDP_BYTES, Udp, ether_type,
+    protocol, tcp_flags,
 };
-
-/// Extension headers looked at before a frame is given up (`LW_EXT_MAX`).
-const EXTENSIONS_MAX: usize = 8;
 
 /// What is known of a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,26 +45,21 @@ pub fn parse(bytes: &[u8], stamp: Stamp) -> Record {
 }
 
 fn layer2(bytes: &[u8], r: &mut Record) -> Status {
-    // Only the EtherType is of interest: reading it alone spares two copies of addresses.
-    let Some(&[high, low]) = bytes.get(12..ETHERNET_BYTES) else { return Status::L2Truncated };
-    r.eth_type = u16::from_be_bytes([high, low]);
-    let mut rest = &bytes[ETHERNET_BYTES..];
-    if is_vlan_type(r.eth_type) {
-        let Ok(outer) = VlanTag::parse(rest) else { return Status::L2Truncated };
+    let Ok(layer2) = Layer2::parse(bytes) else { return Status::L2Truncated };
+    r.eth_type = layer2.ether_type;
+    if let [Some(outer), inner] = layer2.tags {
         r.vlan_tci = outer.tci;
-        r.eth_type = outer.ether_type;
         r.has.insert(Has::VLAN);
-        rest = &rest[VLAN_BYTES..];
-        if is_vlan_type(r.eth_type) {
-            let Ok(inner) = VlanTag::parse(rest) else { return Status::L2Truncated };
+        if let Some(inner) = inner {
             r.vlan_tci2 = inner.tci;
-            r.eth_type = inner.ether_type;
             r.has.insert(Has::VLAN2);
-            rest = &rest[VLAN_BYTES..];
         }
     }
-    let before = (bytes.len() - rest.len()) as u32;
-    let wire_bytes = r.frame_len.saturating_sub(before);
+    if layer2.is_cut {
+        return Status::L2Truncated;
+    }
+    let rest = &bytes[layer2.layer3_at..];
+    let wire_bytes = r.frame_len.saturating_sub(layer2.layer3_at as u32);
     match r.eth_type {
         ether_type::IPV4 => ipv4(rest, wire_bytes, r),
         ether_type::IPV6 => ipv6(rest, wire_bytes, r),
@@ -153,20 +145,14 @@ fn ipv6(bytes: &[u8], wire_bytes: u32, r: &mut Record) -> Status {
     r.dst_ip = ip.destination.octets();
     r.l3_hdr_len = IPV6_BYTES as u16;
 
-    let mut rest = &bytes[IPV6_BYTES..];
-    let mut available = payload_bytes as usize;
-    for _ in 0..EXTENSIONS_MAX {
-        if !is_extension(r.proto) {
-            return layer4(rest, available, r);
-        }
-        if available < 8 {
-            return Status::L3BadLength;
-        }
-        let Ok(extension) = Extension::parse(r.proto, rest) else { return Status::L3Truncated };
-        if extension.bytes > available {
-            return Status::L3BadLength;
-        }
-        available -= extension.bytes;
+    let mut headers = Extensions::new(r.proto, &bytes[IPV6_BYTES..], payload_bytes as usize);
+    while let Some(header) = headers.step() {
+        let extension = match header {
+            Ok(extension) => extension,
+            Err(ExtensionError::BeyondPacket) => return Status::L3BadLength,
+            Err(ExtensionError::Truncated) => return Status::L3Truncated,
+            Err(ExtensionError::TooMany) => return Status::L3ExtLimit,
+        };
         r.l3_hdr_len += extension.bytes as u16;
         r.proto = extension.next_header;
         r.has.insert(Has::IP_OPTIONS);
@@ -174,13 +160,12 @@ fn ipv6(bytes: &[u8], wire_bytes: u32, r: &mut Record) -> Status {
             r.has.insert(Has::FRAG);
             r.frag = header.fragment;
             r.ip_id = header.id as u16;
-            if header.fragment & 0x1fff != 0 {
+            if header.is_later() {
                 return Status::Fragment;
             }
         }
-        rest = rest.get(extension.bytes..).unwrap_or_default();
     }
-    if is_extension(r.proto) { Status::L3ExtLimit } else { layer4(rest, available, r) }
+    layer4(headers.rest(), headers.available(), r)
 }
 
 /// Layer 4 at the start of `bytes`, for which the IP packet has `available` bytes.

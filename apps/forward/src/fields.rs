@@ -10,8 +10,8 @@
 //! both are seen; later fragments have no layer 4.
 
 use laneway_wire::{
-    Ethernet, ICMP_BYTES, IPV6_BYTES, Ipv4, Ipv6, TCP_BYTES_MIN, UDP_BYTES, VLAN_BYTES, VlanTag,
-    ether_type, is_extension, is_vlan_type, protocol,
+    Ethernet, Extensions, ICMP_BYTES, IPV6_BYTES, Ipv4, Ipv6, Layer2, TCP_BYTES_MIN, UDP_BYTES,
+    ether_type, protocol,
 };
 
 /// 64-bit words of [`Fields`].
@@ -20,8 +20,6 @@ pub(crate) const WORDS: usize = 9;
 pub(crate) const FIELDS_BYTES: usize = WORDS * 8;
 /// Headers are looked for in so many bytes from the start of a frame.
 pub const HEADERS_BYTES_MAX: usize = 512;
-/// IPv6 extension headers that are walked over.
-const EXTENSIONS_MAX: usize = 8;
 /// RFC 7348.
 const VXLAN_PORT: u16 = 4789;
 const VXLAN_BYTES: usize = 8;
@@ -147,20 +145,16 @@ impl Parsed {
         f.add(has::ETH);
         f.set(at::ETH_DST, &ethernet.destination);
         f.set(at::ETH_SRC, &ethernet.source);
-        let (mut kind, mut offset) = (ethernet.ether_type, laneway_wire::ETHERNET_BYTES);
-        for (header, place) in [(has::VLAN, at::VLAN_TCI), (has::VLAN2, at::VLAN_TCI2)] {
-            if !is_vlan_type(kind) {
-                break;
-            }
-            let Ok(tag) = VlanTag::parse(&bytes[offset..]) else { break };
+        // Ethernet is whole: so is what is read here, tags aside.
+        let Ok(layer2) = Layer2::parse(bytes) else { return };
+        let places = [(has::VLAN, at::VLAN_TCI), (has::VLAN2, at::VLAN_TCI2)];
+        for (tag, (header, place)) in layer2.tags.into_iter().flatten().zip(places) {
             f.add(header);
             f.set(place, &tag.tci.to_be_bytes());
-            kind = tag.ether_type;
-            offset += VLAN_BYTES;
         }
-        f.set(at::ETH_TYPE, &kind.to_be_bytes());
-        self.l3 = offset;
-        match kind {
+        f.set(at::ETH_TYPE, &layer2.ether_type.to_be_bytes());
+        self.l3 = layer2.layer3_at;
+        match layer2.ether_type {
             ether_type::IPV4 => self.read_ipv4(bytes),
             ether_type::IPV6 => self.read_ipv6(bytes),
             _ => {}
@@ -193,31 +187,23 @@ impl Parsed {
         f.add(has::IPV6);
         f.set(at::SRC_IP, &ip.source.octets());
         f.set(at::DST_IP, &ip.destination.octets());
-        let (mut next, mut offset) = (ip.next_header, self.l3 + IPV6_BYTES);
-        let mut avail = Some(usize::from(ip.payload_bytes));
-        for _ in 0..EXTENSIONS_MAX {
-            let Some(left) = avail.filter(|_| is_extension(next)) else { break };
-            avail = None; // unless this header is whole
-            let Some(header) = bytes.get(offset..offset + 8).filter(|_| left >= 8) else { break };
-            let size = match next {
-                44 => 8,
-                51 => (usize::from(header[1]) + 2) * 4,
-                _ => (usize::from(header[1]) + 1) * 8,
-            };
-            if size > left {
-                break;
+        let behind = &bytes[self.l3 + IPV6_BYTES..];
+        let mut headers = Extensions::new(ip.next_header, behind, ip.payload_bytes.into());
+        let has_layer4 = loop {
+            match headers.step() {
+                None => break true,
+                Some(Err(_)) => break false,
+                Some(Ok(header)) if header.fragment.is_some_and(|part| part.is_later()) => {
+                    break false;
+                }
+                Some(Ok(_)) => (),
             }
-            let is_later = next == 44 && u16::from_be_bytes([header[2], header[3]]) >> 3 != 0;
-            next = header[0];
-            offset += size;
-            avail = (!is_later).then_some(left - size);
-        }
+        };
+        let next = headers.next_header();
         f.set(at::PROTO, &[next, ip.hop_limit, ip.traffic_class]);
-        self.l4 = offset;
-        if let Some(avail) = avail
-            && !is_extension(next)
-        {
-            self.read_l4(bytes, next, avail, protocol::ICMPV6, has::ICMP6);
+        self.l4 = self.l3 + IPV6_BYTES + headers.stepped_bytes();
+        if has_layer4 {
+            self.read_l4(bytes, next, headers.available(), protocol::ICMPV6, has::ICMP6);
         }
     }
 

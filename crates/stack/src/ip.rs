@@ -7,16 +7,14 @@
 
 use laneway_core::DropReason;
 use laneway_wire::{
-    ETHERNET_BYTES, Ethernet, Extension, IPV4_BYTES_MIN, IPV6_BYTES, Ipv4, Ipv6, Mac, checksum,
-    ether_type, is_extension,
+    ETHERNET_BYTES, Ethernet, Extensions, IPV4_BYTES_MIN, IPV6_BYTES, Ipv4, Ipv6, Mac, checksum,
+    ether_type, extension,
 };
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Range,
 };
 
-/// Extension headers that are stepped over, at most: more are an attack.
-const EXTENSIONS_MAX: usize = 8;
 /// Don't fragment (RFC 791): what we send fits the path or is not sent.
 const DONT_FRAGMENT: u16 = 0x4000;
 
@@ -89,36 +87,33 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
     let header = Ipv6::parse(bytes).map_err(|_| DropReason::Malformed)?;
     let end = IPV6_BYTES + usize::from(header.payload_bytes);
     let whole = bytes.get(..end).ok_or(DropReason::Malformed)?;
-    let (mut at, mut next) = (IPV6_BYTES, header.next_header);
-    let mut steps = 0;
-    while is_extension(next) {
-        let extension = Extension::parse(next, &whole[at..]).map_err(|_| DropReason::Malformed)?;
-        steps += 1;
-        if at + extension.bytes > end || steps > EXTENSIONS_MAX {
-            return Err(DropReason::Malformed);
-        }
-        match next {
+    let payload_bytes = usize::from(header.payload_bytes);
+    let mut headers = Extensions::new(header.next_header, &whole[IPV6_BYTES..], payload_bytes);
+    while let Some(extension) = headers.step() {
+        let extension = extension.map_err(|_| DropReason::Malformed)?;
+        match extension.kind {
             // A hop-by-hop header comes first or not at all (RFC 8200, 4.1).
-            0 if steps > 1 => return Err(DropReason::Malformed),
-            // Segments left: we are a stop on a source route, and no router.
-            43 if whole[at + 3] != 0 => return Err(DropReason::NotForUs),
+            extension::HOP_BY_HOP if headers.stepped_bytes() > extension.bytes => {
+                return Err(DropReason::Malformed);
+            }
+            // We are a stop on a source route, and no router.
+            extension::ROUTING if extension.segments_left != 0 => return Err(DropReason::NotForUs),
             // An atomic fragment is whole (RFC 6946).
-            44 if extension.fragment.is_none_or(|f| f.fragment != 0) => {
+            extension::FRAGMENT if extension.fragment.is_none_or(|f| f.fragment != 0) => {
                 return Err(DropReason::Fragment);
             }
             // An authentication header cannot be verified here.
-            51 => return Err(DropReason::NoListener),
+            extension::AUTHENTICATION => return Err(DropReason::NoListener),
             _ => (),
         }
-        (at, next) = (at + extension.bytes, extension.next_header);
     }
     Ok(Packet {
         source: header.source.into(),
         destination: header.destination.into(),
         hop_limit: header.hop_limit,
-        protocol: next,
+        protocol: headers.next_header(),
         header_at: ETHERNET_BYTES,
-        payload: ETHERNET_BYTES + at..ETHERNET_BYTES + end,
+        payload: ETHERNET_BYTES + end - headers.available()..ETHERNET_BYTES + end,
     })
 }
 

@@ -1,4 +1,4 @@
-//! IPv6 (RFC 8200) and the headers between it and layer 4.
+//! IPv6 (RFC 8200).
 
 use crate::{Malformed, be16, be32};
 use core::net::Ipv6Addr;
@@ -67,55 +67,6 @@ impl Ipv6 {
     }
 }
 
-/// True for the next-header numbers that lead to an extension header whose length is known (IANA
-/// IPv6 Extension Header Types). ESP (50) is none: what follows it is encrypted.
-#[inline]
-pub fn is_extension(next_header: u8) -> bool {
-    matches!(next_header, 0 | 43 | 44 | 51 | 60 | 135 | 139 | 140)
-}
-
-/// One extension header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extension {
-    /// What follows it.
-    pub next_header: u8,
-    /// Its length in bytes.
-    pub bytes: usize,
-    /// What it says, if it is a fragment header.
-    pub fragment: Option<FragmentHeader>,
-}
-
-/// The content of a fragment header (RFC 8200, 4.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FragmentHeader {
-    /// As IPv4 has it: MF 0x2000, offset in units of 8 bytes.
-    pub fragment: u16,
-    /// Identification.
-    pub id: u32,
-}
-
-impl Extension {
-    /// Reads the extension header of type `kind` at the start of `bytes`; only its first 8 bytes
-    /// need be there.
-    ///
-    /// # Errors
-    /// [`Malformed::Truncated`] below 8 bytes.
-    pub fn parse(kind: u8, bytes: &[u8]) -> Result<Extension, Malformed> {
-        let b = bytes.first_chunk::<8>().ok_or(Malformed::Truncated)?;
-        let length = usize::from(b[1]);
-        let (bytes, fragment) = match kind {
-            44 => {
-                let word = be16(b, 2);
-                let fragment = word >> 3 | (word & 1) << 13;
-                (8, Some(FragmentHeader { fragment, id: be32(b, 4) }))
-            }
-            51 => ((length + 2) * 4, None),
-            _ => ((length + 1) * 8, None),
-        };
-        Ok(Extension { next_header: b[0], bytes, fragment })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,18 +83,5 @@ mod tests {
             prop_assert!(Ipv6::parse(&all).unwrap().emit(&mut out));
             prop_assert_eq!(out, all);
         }
-    }
-
-    #[test]
-    fn lengths_of_extension_headers() {
-        let parse = |kind, len| Extension::parse(kind, &[6, len, 0, 0, 0, 0, 0, 0]).unwrap().bytes;
-        assert_eq!((parse(0, 0), parse(60, 2), parse(51, 4), parse(44, 255)), (8, 24, 24, 8));
-    }
-
-    #[test]
-    fn a_fragment_header_reads_like_ipv4() {
-        let e = Extension::parse(44, &[17, 0, 0x05, 0xa9, 0, 0, 1, 2]).unwrap();
-        let fragment = FragmentHeader { fragment: 0x2000 | 0xb5, id: 0x0102 };
-        assert_eq!(e, Extension { next_header: 17, bytes: 8, fragment: Some(fragment) });
     }
 }

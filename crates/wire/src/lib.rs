@@ -8,20 +8,31 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod checksum;
 mod ethernet;
+mod extensions;
 mod icmp;
 mod ipv4;
 mod ipv6;
+mod layer2;
 mod sctp;
+mod shift;
 mod tcp;
 mod udp;
 
 pub use ethernet::{ETHERNET_BYTES, Ethernet, Mac, VLAN_BYTES, VlanTag, ether_type, is_vlan_type};
+pub use extensions::{
+    EXTENSIONS_MAX, Extension, ExtensionError, Extensions, FragmentHeader, extension, is_extension,
+};
 pub use icmp::{ICMP_BYTES, Icmp};
 pub use ipv4::{IPV4_BYTES_MIN, Ipv4, protocol};
-pub use ipv6::{Extension, FragmentHeader, IPV6_BYTES, Ipv6, is_extension};
+pub use ipv6::{IPV6_BYTES, Ipv6};
+pub use layer2::{Layer2, VLAN_TAGS_MAX};
 pub use sctp::{SCTP_BYTES, Sctp};
+pub use shift::ShiftedAddresses;
 pub use tcp::{TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, flags as tcp_flags};
 pub use udp::{UDP_BYTES, Udp};
 

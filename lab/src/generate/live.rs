@@ -150,7 +150,8 @@ fn report(plan: &SegmentPlan, asked_pps: f64, read: &[u64]) -> GeneratorReport {
 
 fn template_bytes(template: &Template, destination: [u8; 6]) -> Vec<u8> {
     let goes_to = template.destination.unwrap_or(destination);
-    let (source, destination) = template.addresses.unwrap_or((0, 0));
+    let (source, destination) =
+        template.addresses.map_or((0, 0), |at| (at.source_at, at.destination_at));
     let mut bytes = Vec::with_capacity(TEMPLATE_BYTES);
     bytes.extend((template.frame.len() as u32).to_ne_bytes());
     bytes.extend(source.to_ne_bytes());
