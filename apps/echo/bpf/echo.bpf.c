@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * The kernel half of app echo: one XDP program that answers in the frame it got and sends that back
- * by the interface it came from. What it passes goes to the kernel, or to the program in `next`.
+ * The kernel half of app echo: one XDP program that answers in the received frame and sends it back
+ * by its ingress interface. What it passes goes to the kernel, or to the program in `next`.
  *
  * Counters are per CPU. The two rate limits hold over all CPUs: a schedule is one word that is
  * advanced by compare-and-swap. What a run does not use is switched off by constants below, which

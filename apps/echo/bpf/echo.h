@@ -12,12 +12,10 @@
 #ifndef LANEWAY_ECHO_H
 #define LANEWAY_ECHO_H
 
-#include <laneway/bytes.h>
+#include <laneway/headers.h>
 
 #include "fate.h"
 
-#define LW_ECHO_ETH_BYTES 14
-#define LW_ECHO_TAGS_MAX 2
 #define LW_ECHO_ARP_BYTES 28
 #define LW_ECHO_NS_BYTES 24
 #define LW_ECHO_NS_OPTION_BYTES 8
@@ -56,7 +54,7 @@ LW_INLINE int lw_echo_owns(const struct lw_echo_key *key);
 LW_INLINE __u64 *lw_echo_source_due(const struct lw_echo_key *key);
 /* The same for all sources together. */
 LW_INLINE __u64 *lw_echo_global_due(void);
-/* When the frame came. */
+/* When the frame arrived. */
 LW_INLINE __u64 lw_echo_now_ns(const struct lw_view *view);
 
 LW_INLINE void lw_echo_put16(__u8 *p, __u16 word)
@@ -174,7 +172,7 @@ LW_INLINE __u32 lw_echo_limit(const struct lw_view *view, const struct lw_echo_l
 	return answered;
 }
 
-/* The frame goes back to where it came from. */
+/* The frame goes back to its sender. */
 LW_INLINE void lw_echo_turn_round(__u8 *eth, const struct lw_echo_config *c)
 {
 	__builtin_memcpy(eth, eth + 6, 6);
@@ -327,13 +325,6 @@ LW_INLINE __u32 lw_echo_nd(const struct lw_view *view, __u32 off, const struct l
 	return LW_ECHO_ANSWERED_ND;
 }
 
-/* Next-header numbers that lead to an extension header whose length is known. */
-LW_INLINE int lw_echo_is_extension(__u8 next)
-{
-	return next == 0 || next == 43 || next == 44 || next == 51 || next == 60 || next == 135 ||
-	       next == 139 || next == 140;
-}
-
 LW_INLINE __u32 lw_echo_ipv6(const struct lw_view *view, __u32 off, const struct lw_echo_config *c,
 			     const struct lw_echo_limits *limits)
 {
@@ -345,7 +336,7 @@ LW_INLINE __u32 lw_echo_ipv6(const struct lw_view *view, __u32 off, const struct
 		return LW_ECHO_PASSED_TRUNCATED;
 	if (p[0] >> 4 != 6)
 		return LW_ECHO_PASSED_BAD_HEADER;
-	if (p[6] != 58 && !lw_echo_is_extension(p[6]))
+	if (p[6] != 58 && !lw_is_extension(p[6]))
 		return LW_ECHO_PASSED_PROTOCOL;
 	if (p[6] == 58 && p + 41 <= view->end && p[40] == 135)
 		return lw_echo_nd(view, off, c);
@@ -409,23 +400,18 @@ LW_INLINE __u32 lw_echo_arp(const struct lw_view *view, __u32 off, const struct 
 	return LW_ECHO_ANSWERED_ARP;
 }
 
-LW_INLINE int lw_echo_is_tag(__u16 eth_type)
-{
-	return eth_type == 0x8100 || eth_type == 0x88a8 || eth_type == 0x9100;
-}
-
 /* What becomes of the frame; an answer has been written into it. */
 LW_INLINE __u32 lw_echo(const struct lw_view *view, const struct lw_echo_config *c,
 			const struct lw_echo_limits *limits)
 {
 	const __u8 *p = view->data;
-	__u32 off = LW_ECHO_ETH_BYTES;
+	__u32 off = LW_ETH_BYTES;
 	__u16 eth_type;
 
-	if (p + LW_ECHO_ETH_BYTES > view->end)
+	if (p + LW_ETH_BYTES > view->end)
 		return LW_ECHO_PASSED_TRUNCATED;
 	eth_type = lw_be16(p + 12);
-	for (int i = 0; i < LW_ECHO_TAGS_MAX && lw_echo_is_tag(eth_type); i++) {
+	for (int i = 0; i < LW_VLAN_TAGS_MAX && lw_is_vlan(eth_type); i++) {
 		if (p + off + 4 > view->end)
 			return LW_ECHO_PASSED_TRUNCATED;
 		eth_type = lw_be16(p + off + 2);

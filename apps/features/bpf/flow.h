@@ -297,7 +297,7 @@ LW_INLINE int lw_flow_end_seen(const struct lw_flow *f)
 }
 
 /*
- * Whether the flow had ended before this record came (the record then starts another one), and why.
+ * Whether the flow had ended before this record arrived (the record then starts another one), and why.
  * `r` may be NULL: has it ended by `now_ns`?
  *
  * `now_ns` is the record's flow time, or without a record the clock's floor, before which no later

@@ -14,17 +14,11 @@
 #ifndef LANEWAY_FEATURES_PARSE_H
 #define LANEWAY_FEATURES_PARSE_H
 
-#include <laneway/bytes.h>
+#include <laneway/headers.h>
 
 #include "record.h"
 
-#define LW_ETH_BYTES 14
 #define LW_TCP_OPTIONS_MAX 40
-
-LW_INLINE int lw_is_vlan(__u16 eth_type)
-{
-	return eth_type == 0x8100 || eth_type == 0x88a8 || eth_type == 0x9100;
-}
 
 struct lw_option_walk {
 	__u8 opt[64]; /* 40 are read; the rest lets the masked index run past the last option */
@@ -275,21 +269,11 @@ static long lw_ext_step(__u32 i, void *state)
 	__u8 h[8] = {};
 	__u32 size;
 
-	switch (w->next) {
-	case 0:   /* hop-by-hop options */
-	case 43:  /* routing */
-	case 44:  /* fragment */
-	case 51:  /* authentication */
-	case 60:  /* destination options */
-	case 135: /* mobility */
-	case 139: /* host identity */
-	case 140: /* shim6 */
-		break;
-	default:
+	if (!lw_is_extension(w->next)) {
 		w->status = LW_GO_ON;
 		return 1;
 	}
-	if (i == LW_EXT_MAX)
+	if (i == LW_EXTENSIONS_MAX)
 		return 1;
 	if (w->avail < 8) {
 		w->status = LW_L3_BAD_LENGTH;
@@ -299,7 +283,7 @@ static long lw_ext_step(__u32 i, void *state)
 		w->status = LW_L3_TRUNCATED;
 		return 1;
 	}
-	size = w->next == 44 ? 8 : w->next == 51 ? (h[1] + 2u) * 4 : (h[1] + 1u) * 8;
+	size = lw_extension_bytes(w->next, h[1]);
 	if (size > w->avail) {
 		w->status = LW_L3_BAD_LENGTH;
 		return 1;
@@ -307,11 +291,9 @@ static long lw_ext_step(__u32 i, void *state)
 	w->off += size;
 	w->avail -= size;
 	w->bytes += size;
-	if (w->next == 44) {
-		__u16 word = lw_be16(h + 2);
-
+	if (w->next == LW_FRAGMENT_HEADER) {
 		w->has_frag = 1;
-		w->frag = (__u16)(word >> 3 | (word & 1) << 13);
+		w->frag = lw_fragment_word(h);
 		w->ip_id = lw_be16(h + 6);
 	}
 	w->next = h[0];
@@ -361,7 +343,7 @@ LW_INLINE __u8 lw_parse_ipv6(const struct lw_view *view, __u32 off, struct lw_re
 			.status = LW_L3_EXT_LIMIT,
 		};
 
-		LW_LOOP(LW_EXT_MAX + 1, lw_ext_step, &w);
+		LW_LOOP(LW_EXTENSIONS_MAX + 1, lw_ext_step, &w);
 		r->proto = w.next;
 		r->l3_hdr_len = (__u16)(40 + w.bytes);
 		r->frag = w.frag;

@@ -21,7 +21,7 @@ enum lw_status {
 	LW_L3_TRUNCATED = 3,   /* the IP header is cut */
 	LW_L3_BAD_VERSION = 4, /* EtherType and version nibble disagree */
 	LW_L3_BAD_LENGTH = 5,  /* header length below the minimum, or total below header length */
-	LW_L3_EXT_LIMIT = 6,   /* more than LW_EXT_MAX IPv6 extension headers */
+	LW_L3_EXT_LIMIT = 6,   /* more than LW_EXTENSIONS_MAX IPv6 extension headers */
 	LW_FRAGMENT = 7,       /* not the first fragment: no layer-4 header here */
 	LW_L4_UNKNOWN = 8,     /* a protocol whose header is not decoded: ESP, GRE, OSPF ... */
 	LW_L4_TRUNCATED = 9,   /* the layer-4 header is cut by the capture */
@@ -46,7 +46,6 @@ enum lw_status {
 
 #define LW_HAS_NO_TIME 0x4000      /* the capture has no time for the frame: ts_ns is 0 */
 
-#define LW_EXT_MAX 8
 
 struct lw_record {
 	__u64 ts_ns;

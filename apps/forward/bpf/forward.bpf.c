@@ -4,7 +4,7 @@
  *
  * The mode and the interfaces are constants, so that the verifier removes what a run does not use.
  * Rules lie in one of two banks, which `active` names, and in `entries`. src/kernel.rs adds the entries
- * of a new set, which nobody who reads an older bank sees, writes the other bank, changes `active`, and
+ * of a new set, which no reader of an older bank sees, writes the other bank, changes `active`, and
  * waits for a grace period before it writes the first bank again or takes entries out: no run of the
  * program sees a bank or an entry change. A frame from an interface that is none of ours is passed.
  */

@@ -17,8 +17,8 @@
 #ifndef LANEWAY_FORWARD_H
 #define LANEWAY_FORWARD_H
 
-#include <laneway/bytes.h>
 #include <laneway/drop_reason.h>
+#include <laneway/headers.h>
 #include <laneway/rewrite.h>
 
 #define LW_WORDS 9
@@ -31,8 +31,6 @@
 #define LW_SLOTS_PER_BLOCK 64
 #define LW_QUEUES_MAX 16
 #define LW_PORTS_MAX 32
-#define LW_EXTENSIONS_MAX 8
-#define LW_ETH_BYTES 14
 #define LW_VXLAN_PORT 4789
 
 enum lw_mode {
@@ -256,11 +254,6 @@ LW_INLINE const struct lw_entry *lw_entry(const struct lw_key *key);
 LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *hop);
 LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac);
 
-LW_INLINE int lw_is_vlan(__u16 eth_type)
-{
-	return eth_type == 0x8100 || eth_type == 0x88a8 || eth_type == 0x9100;
-}
-
 /* Layer 4 at `off`, of which the IP packet has `avail` bytes and the looked-at part ends at `limit`. */
 LW_INLINE void lw_parse_l4(const struct lw_view *view, __u32 off, __u32 avail, __u32 limit,
 			   int is_v4, struct lw_fields *f, struct lw_places *at)
@@ -342,12 +335,6 @@ struct lw_ext_walk {
 	__u8 is_done; /* layer 4 is next */
 };
 
-LW_INLINE int lw_is_extension(__u8 next)
-{
-	return next == 0 || next == 43 || next == 44 || next == 51 || next == 60 || next == 135 ||
-	       next == 139 || next == 140;
-}
-
 static long lw_ext_step(__u32 i, void *state)
 {
 	struct lw_ext_walk *w = state;
@@ -361,12 +348,12 @@ static long lw_ext_step(__u32 i, void *state)
 	if (i == LW_EXTENSIONS_MAX || w->avail < 8 || w->off > LW_HEADERS_MAX ||
 	    w->off + 8 > w->limit || lw_load(w->view, w->off, h, 8) < 0)
 		return 1;
-	size = w->next == 44 ? 8 : w->next == 51 ? (h[1] + 2u) * 4 : (h[1] + 1u) * 8;
+	size = lw_extension_bytes(w->next, h[1]);
 	if (size > w->avail)
 		return 1;
 	w->off += size;
 	w->avail -= size;
-	if (w->next == 44 && lw_be16(h + 2) >> 3) {
+	if (w->next == LW_FRAGMENT_HEADER && lw_be16(h + 2) >> 3) {
 		w->next = h[0];
 		return 1;
 	}
@@ -603,7 +590,7 @@ static long lw_tuple_step(__u32 i, void *state)
 		return 1;
 	if (t->group != m->group)
 		return t->group > m->group;
-	/* Nobody here or behind comes before who was found. */
+	/* No rule of this mask or of a later one precedes the one found. */
 	if (t->best >= found->rank)
 		return 1;
 	if ((now->words[LW_WORDS - 1] & t->has) != t->has)
@@ -681,7 +668,7 @@ LW_INLINE void lw_write_l4(__u8 *data, const __u8 *end, const struct lw_places *
 	}
 }
 
-/* Makes the frame say what `now` says where `was` said something else. */
+/* Makes the frame agree with `now` where `was` differs from it. */
 LW_PART void lw_write_back(__u8 *data, const __u8 *end, const struct lw_places *at,
 			   const struct lw_fields *was, const struct lw_fields *now)
 {
@@ -827,7 +814,7 @@ LW_INLINE __u8 lw_mode_l3(const volatile struct lw_config *c, __u32 port, const 
 	return LW_FATE_FORWARDED;
 }
 
-/* Decides on a frame that came in on `port` and edits it. `bank` may be null. */
+/* Decides on a frame received on `port` and edits it. `bank` may be null. */
 LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_bank *bank,
 			  __u32 port, const struct lw_view *view, __u8 *data, struct lw_room *room)
 {

@@ -5,9 +5,9 @@
  *
  * A rule has a number, its slot, that is never used again while anybody may know it; under it lie what it
  * is, its sources and its outputs. One table says which slot an input has, and a set of rules changes by
- * another table in its place: whatever else a new set needs is written before, under numbers that nobody
- * has yet, and what no set has any more is removed after the kernel says that no program holds the former
- * table. So every frame sees one whole set. Rules with outputs on the same interfaces share a map of
+ * another table in its place: whatever else a new set needs is written before, under numbers that are
+ * not in use yet, and what no set has any more is removed after the kernel says that no program holds
+ * the former table. So every frame sees one whole set. Rules with outputs on the same interfaces share a map of
  * devices, so a rule among many costs no map of its own.
  */
 #include <linux/bpf.h>

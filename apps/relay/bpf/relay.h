@@ -11,13 +11,13 @@
  * Two programs share the work. The first finds the rule and hands the frame to its outputs; the second
  * runs once for each of them, on a copy of its own, and makes the output's datagram of it. Between the
  * two the rule's number travels in the place of the destination's MAC address, which every output writes
- * anew: metadata would need the driver's help, and the interface that a frame came from is not told to
- * the second program by every kernel.
+ * anew: metadata would need the driver's help, and not every kernel states the ingress interface of a frame
+ * to the second program.
  */
 #ifndef LANEWAY_RELAY_H
 #define LANEWAY_RELAY_H
 
-#include <laneway/bytes.h>
+#include <laneway/headers.h>
 #include <laneway/rewrite.h>
 
 #define LW_RELAY_ETH_BYTES 14
@@ -147,22 +147,12 @@ LW_INLINE __u8 lw_relay_ipv6(const struct lw_view *view, const __u8 *ip, __u32 a
 
 	if (udp > view->end)
 		return LW_RELAY_LENGTH;
-	switch (ip[6]) {
-	case 17:
-		break;
-	case 44:
+	if (ip[6] == LW_FRAGMENT_HEADER)
 		return LW_RELAY_FRAGMENT;
-	case 0:
-	case 43:
-	case 51:
-	case 60:
-	case 135:
-	case 139:
-	case 140:
+	if (lw_is_extension(ip[6]))
 		return LW_RELAY_OPTIONS;
-	default:
+	if (ip[6] != 17)
 		return LW_RELAY_NO_RULE;
-	}
 	room = lw_be16(ip + 4);
 	if (ip[0] >> 4 != 6 || room < LW_RELAY_UDP_BYTES || room + 40 > avail ||
 	    udp + LW_RELAY_UDP_BYTES > view->end)

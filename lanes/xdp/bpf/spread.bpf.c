@@ -10,13 +10,11 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include <laneway/bytes.h>
+#include <laneway/headers.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define LW_SPREAD_CPUS_MAX 64
-#define LW_VLAN_TAGS_MAX   2
-#define LW_ETHERNET_BYTES  14
 #define LW_IPV4_BYTES	   20
 #define LW_IPV6_BYTES	   40
 #define LW_MIX		   0x9e3779b97f4a7c15ull /* 2^64 over the golden ratio */
@@ -67,7 +65,7 @@ static __always_inline int has_ports(__u8 protocol)
 
 static __always_inline __u64 flow_hash(const __u8 *data, const __u8 *end)
 {
-	const __u8 *p = data + LW_ETHERNET_BYTES, *ports = 0;
+	const __u8 *p = data + LW_ETH_BYTES, *ports = 0;
 	__u64 source, destination;
 	__u16 type;
 
@@ -75,7 +73,7 @@ static __always_inline __u64 flow_hash(const __u8 *data, const __u8 *end)
 		return 0;
 	type = lw_be16(data + 12);
 	for (int i = 0; i < LW_VLAN_TAGS_MAX; i++) {
-		if (type != 0x8100 && type != 0x88a8)
+		if (!lw_is_vlan(type))
 			break;
 		if (p + 4 > end)
 			return 0;
