@@ -62,7 +62,7 @@ fn variance(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use laneway_random::Random;
 
     fn drifting(n: usize, change: f64, noise: f64, seed: u64) -> Vec<f64> {
         let mut random = Random::seeded(seed);

@@ -14,15 +14,21 @@
 //! into a verdict.
 //!
 //! ```
-//! use laneway_stats::pairs::{Comparison, information};
-//! use laneway_stats::simulator::{PairMachine, Plan};
+//! use laneway_stats::pairs::{Comparison, Pair, information};
 //! use laneway_stats::{Family, Looks, Rule, Spending, Verdict};
+//!
+//! // An arm that costs twice what the base costs, in 24 generations of 8 pairs, each a few per cent from the next.
+//! let measured = |generation: usize, pair: usize| {
+//!     let machine = 1.0 + 0.04 * (generation % 5) as f64 + 0.02 * (pair % 3) as f64;
+//!     let noise = 1.0 + 0.03 * ((generation * 7 + pair * 5) % 11) as f64 / 11.0;
+//!     Pair { generation, base: Some(100.0 * machine), arm: Some(200.0 * machine * noise) }
+//! };
+//! let all: Vec<Pair> = (0..24 * 8).map(|i| measured(i / 8, i % 8)).collect();
 //!
 //! let family = Family::new(0.05, 1)?;
 //! let mut looks = Looks::new(Spending::default());
-//! let all = PairMachine::MEASURED.race(Plan { generations: 24, pairs: 8 }, &[2.0], 7);
 //! for generation in 1..=24 {
-//!     let pairs = &all[0][..generation * 8];
+//!     let pairs = &all[..generation * 8];
 //!     let share = generation as f64 / 24.0;
 //!     let look = looks.look(share, information(pairs), family.alpha_each(0))?;
 //!     let found = Comparison::of_pairs(pairs, Rule::COST, look)?;
@@ -40,15 +46,14 @@
 mod compare;
 mod drift;
 mod family;
+mod gaps;
 mod holm;
 mod latency;
 mod normal;
 mod order;
 pub mod pairs;
-mod random;
 mod sequential;
 pub mod sides;
-pub mod simulator;
 mod student;
 mod summary;
 mod verdict;
@@ -56,10 +61,10 @@ mod verdict;
 pub use compare::{Direction, Rule, Scale, Side};
 pub use drift::Drift;
 pub use family::{Family, FamilyError};
+pub use gaps::exponential_gaps;
 pub use holm::holm;
 pub use latency::{CurvePoint, Latency, LatencyError, LatencyRecord, LatencySummary};
 pub use order::{BlockOrder, OrderError};
-pub use random::exponential_gaps;
 pub use sequential::{Look, LookError, Looks, Spending};
 pub use summary::{SampleError, Summary, quantile};
 pub use verdict::Verdict;

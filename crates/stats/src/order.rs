@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::limits::{ARMS_MAX, BLOCKS_MAX};
-use crate::random::Random;
+use laneway_random::Random;
 
 /// The running order of a race and the seed that produced it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl BlockOrder {
         Ok(Self { seed, blocks: order })
     }
 
-    /// The seed this order came from.
+    /// The seed that this order was drawn from.
     pub fn seed(&self) -> u64 {
         self.seed
     }

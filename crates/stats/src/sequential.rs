@@ -139,7 +139,7 @@ struct Plan {
 }
 
 impl Looks {
-    /// Nobody has looked yet.
+    /// No look has been taken yet.
     pub fn new(spending: Spending) -> Self {
         Self { spending, past: Vec::new(), plan: Plan::new(0.0) }
     }

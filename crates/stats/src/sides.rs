@@ -19,7 +19,7 @@
 use crate::compare::Side;
 use crate::student::{critical, two_sided_p};
 
-/// Runs of each side below which nothing is said.
+/// Fewest runs of each side that give a result.
 pub const RUNS_MIN: usize = 3;
 /// One minus the confidence of an interval.
 const LEVEL: f64 = 0.05;

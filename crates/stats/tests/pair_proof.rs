@@ -7,9 +7,11 @@
 
 #![expect(clippy::print_stdout, reason = "`--nocapture` shows the measured shares")]
 
+mod pair_machine;
+
 use laneway_stats::pairs::{Answer, Comparison, Limit, Pair, information, next_shares};
-use laneway_stats::simulator::{Episode, NoiseBurst, PairMachine, Plan};
 use laneway_stats::{Family, Look, Looks, Rule, Spending, Verdict};
+use pair_machine::{Episode, NoiseBurst, PairMachine, Plan};
 
 /// A race of a minute, as the engine plans it.
 const MINUTE: Plan = Plan { generations: 24, pairs: 8 };

@@ -5,9 +5,11 @@
 
 #![expect(clippy::print_stdout, reason = "`--nocapture` shows the measured shares")]
 
+mod run_machine;
+
 use laneway_stats::sides::{Shift, shift};
-use laneway_stats::simulator::{RunMachine, RunOrder};
 use laneway_stats::{Side, holm};
+use run_machine::{RunMachine, RunOrder};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Differences within 2 % are called the same.

@@ -28,7 +28,7 @@ pub(super) struct Boundary {
 }
 
 impl Boundary {
-    /// Nobody has looked yet.
+    /// No look has been taken yet.
     pub(super) fn new() -> Self {
         let start = vec![(0.0, 1.0)];
         Self { before: start, information_before: 0.0, information: 0.0, latest: f64::INFINITY }

@@ -1,69 +1,82 @@
-//! A machine that measures pairs of segments, disturbed as real ones are.
+//! A machine whose truth is known, to prove the judge before it judges real ones: it measures pairs of segments over
+//! generations of fresh processes, as a race does, disturbed as real machines are. It models the numbers of a race, not
+//! packets; everything is a function of its seed.
 //!
 //! Each process has its own factor for as long as it lives (memory layout). The noise of a segment
 //! remembers the segment before, whichever arm had that one, and may have heavy tails; the machine drifts;
 //! a foreign program comes and goes in bursts that slow the segments they hit, and make some of them
 //! unusable, so that what is missing is not missing by chance.
 
-use serde::{Deserialize, Serialize};
+use laneway_random::Random;
+use laneway_stats::pairs::Pair;
 
-use super::Episode;
-use crate::pairs::Pair;
-use crate::random::Random;
+/// A disturbance that hits some processes and multiplies what they measure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Episode {
+    /// Probability that a process is hit, independent of the arm.
+    pub(crate) share: f64,
+    /// What the measured value is multiplied by; above 0.
+    pub(crate) factor: f64,
+}
+
+impl Episode {
+    /// Never happens.
+    pub(crate) const NEVER: Self = Self { share: 0.0, factor: 1.0 };
+}
 
 /// A foreign program that loads the machine now and then.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct NoiseBurst {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NoiseBurst {
     /// Probability that one begins at a segment.
-    pub begins: f64,
+    pub(crate) begins: f64,
     /// How many segments it lasts, in the mean; at least 1.
-    pub segments: f64,
+    pub(crate) segments: f64,
     /// What a measured value is multiplied by while it lasts; above 0.
-    pub factor: f64,
+    pub(crate) factor: f64,
     /// Probability that a segment it hits cannot be used.
-    pub loses: f64,
+    pub(crate) loses: f64,
 }
 
 impl NoiseBurst {
     /// Never comes.
-    pub const NEVER: Self = Self { begins: 0.0, segments: 1.0, factor: 1.0, loses: 0.0 };
+    pub(crate) const NEVER: Self = Self { begins: 0.0, segments: 1.0, factor: 1.0, loses: 0.0 };
 }
 
 /// How a simulated machine disturbs pairs of segments.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct PairMachine {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PairMachine {
     /// Standard deviation of a segment's noise, on the log scale.
-    pub noise: f64,
+    pub(crate) noise: f64,
     /// Degrees of freedom of the noise, Student's; 3 or more, or 0 for normal noise. Few make heavy
     /// tails; the standard deviation stays.
-    pub tail: u32,
+    pub(crate) tail: u32,
     /// Correlation of the noise of successive segments, 0 to below 1.
-    pub memory: f64,
+    pub(crate) memory: f64,
     /// Change from segment to segment, on the log scale.
-    pub drift: f64,
+    pub(crate) drift: f64,
     /// Standard deviation of a process's own factor, on the log scale.
-    pub generation: f64,
+    pub(crate) generation: f64,
     /// Processes that happen to be laid out badly, for as long as they live.
-    pub mode: Episode,
+    pub(crate) mode: Episode,
     /// Foreign load.
-    pub burst: NoiseBurst,
+    pub(crate) burst: NoiseBurst,
     /// Probability that a segment cannot be used, burst or not.
-    pub loses: f64,
+    pub(crate) loses: f64,
 }
 
 /// How a race is laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
     /// Sets of fresh processes.
-    pub generations: usize,
+    pub(crate) generations: usize,
     /// Pairs per arm in each.
-    pub pairs: usize,
+    pub(crate) pairs: usize,
 }
 
 impl PairMachine {
     /// Like the machines the lab was made on: 0.13 per pair with heavy tails, 0.046 between
     /// generations, nothing else.
-    pub const MEASURED: Self = Self {
+    pub(crate) const MEASURED: Self = Self {
         noise: 0.13 * std::f64::consts::FRAC_1_SQRT_2,
         tail: 4,
         memory: 0.0,
@@ -77,7 +90,7 @@ impl PairMachine {
     /// Runs a race: the pairs of each arm with the base, in the order of time. The base truly
     /// measures 100 and arm `i` 100 * `truth[i]`. Within a generation the arms take turns in random
     /// order, and so do base and arm within a pair.
-    pub fn race(&self, plan: Plan, truth: &[f64], seed: u64) -> Vec<Vec<Pair>> {
+    pub(crate) fn race(&self, plan: Plan, truth: &[f64], seed: u64) -> Vec<Vec<Pair>> {
         let mut state = State {
             machine: self,
             random: Random::seeded(seed),
@@ -159,7 +172,6 @@ impl State<'_> {
     }
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,30 +1,31 @@
-//! A machine that makes runs one after the other and measures many quantities in each.
+//! A machine whose truth is known, which makes runs one after the other and measures many quantities in each. Everything
+//! is a function of its seed.
 //!
 //! What disturbs a run disturbs its quantities together, to a part that is drawn; the machine drifts steadily and
 //! walks; some runs are hit by something else. So the quantities of a table are no independent tests, and neighbouring
 //! runs are more alike than distant ones.
 
-use crate::compare::Side;
-use crate::random::Random;
+use laneway_random::Random;
+use laneway_stats::Side;
 
 /// How a simulated machine disturbs runs. All on the log scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RunMachine {
+pub(crate) struct RunMachine {
     /// Standard deviation from run to run.
-    pub between: f64,
+    pub(crate) between: f64,
     /// Part of any deviation, as a variance, that all quantities of a run share, 0 to 1.
-    pub shared: f64,
+    pub(crate) shared: f64,
     /// Steady change from run to run.
-    pub drift: f64,
+    pub(crate) drift: f64,
     /// Standard deviation of the step that a walk takes from run to run.
-    pub walk: f64,
+    pub(crate) walk: f64,
     /// Probability that a run is hit, and by how much that raises it.
-    pub hit: (f64, f64),
+    pub(crate) hit: (f64, f64),
 }
 
 /// In which order the runs of two sides are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunOrder {
+pub(crate) enum RunOrder {
     /// All runs of the base, then those of the arm.
     OneByOne,
     /// The sides take turns.
@@ -34,8 +35,8 @@ pub enum RunOrder {
 }
 
 impl RunMachine {
-    /// A machine by lot: from one that hardly deviates to one that nobody should measure on.
-    pub fn drawn(seed: u64) -> Self {
+    /// A random machine: from one that hardly deviates to one that is unfit for measurements.
+    pub(crate) fn drawn(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let mut between = |low: f64, high: f64| low * (high / low).powf(random.unit());
         let (spread, drift, walk) =
@@ -51,7 +52,7 @@ impl RunMachine {
     }
 
     /// Runs of equal sides: a row per quantity, each in the order of the runs.
-    pub fn equal_sides(
+    pub(crate) fn equal_sides(
         &self,
         order: RunOrder,
         runs: [usize; 2],
@@ -99,7 +100,6 @@ fn sides(order: RunOrder, [bases, arms]: [usize; 2], random: &mut Random) -> Vec
     sides
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
 
