@@ -52,10 +52,10 @@ const MTU_BYTES: u32 = 1504;
 /// Where pings to an arm on a TAP device come from.
 const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
-/// What came out at the far end; each is `None` where nobody looks for it.
+/// What arrived at the far end; each is `None` where no program counts it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Came {
-    /// Frames that came back, by segment, since the bench was made.
+    /// Frames that returned, by segment, since the bench was made.
     pub(crate) returned: Option<Returned>,
     /// Echo replies of the segment under way.
     pub(crate) replied: Option<Replied>,
@@ -130,7 +130,7 @@ pub(crate) struct WireLosses {
     pub(crate) return_queue_full: u64,
     /// On the way back: the far end's driver could not take a frame over.
     pub(crate) return_receive: u64,
-    /// Fragments that the arm's namespace put together, less the packets that came of them: frames that
+    /// Fragments that the arm's namespace put together, less the packets made of them: frames that
     /// are none any more, or wait for their rest.
     pub(crate) joined: u64,
 }
@@ -299,6 +299,12 @@ impl Bench {
         Ok(())
     }
 
+    /// Makes the arm's ends of the cables know the far ends again, which the arm that was here before may have cost them.
+    pub(crate) fn renew_neighbours(&self) -> Result<(), RaceError> {
+        self.topology.renew_neighbours()?;
+        self.onward.iter().try_for_each(|cable| Ok(cable.renew_neighbours()?))
+    }
+
     /// Leads the pings to `address` from `namespace` by `interface`, which the arm has just made and
     /// which goes with it.
     pub(crate) fn lead_to(
@@ -332,7 +338,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What came out at the far end so far.
+    /// What arrived at the far end so far.
     pub(crate) fn came(&self) -> Result<Came, RaceError> {
         let mut came = Came {
             returned: self.returns.as_ref().map(Returns::read).transpose()?,
@@ -347,7 +353,7 @@ impl Bench {
             let (copied, trips) = copies.read()?;
             (came.copied, came.trips) = (Some(copied), Some(trips));
         }
-        // What comes back by the port that it came by has gone there and back.
+        // A frame that returns over the cable that carried it to the arm has gone there and back.
         if let Some(returns) = self.returns.as_ref().filter(|_| !self.onward.is_empty()) {
             came.trips = Some(returns.trips()?);
         }
@@ -601,7 +607,7 @@ fn more_ports() -> Result<(), RaceError> {
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 
-/// Makes `address` known in `namespace` as the arm's behind `interface`, so that nobody has to ask.
+/// Makes `address` known in `namespace` as the arm's behind `interface`, so that the kernel does not have to ask.
 fn introduce(address: Ipv4Addr, namespace: &Namespace, interface: &str) -> Result<(), RaceError> {
     let (address, mac) = (address.to_string(), Mac(SUT_MAC).to_string());
     let neighbour = ["neighbour", "replace", &address, "lladdr", &mac, "dev", interface];

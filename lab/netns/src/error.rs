@@ -77,7 +77,7 @@ pub enum Error {
     /// Settings that exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
-    /// The link never came up.
+    /// The link did not come up.
     #[error("interface {interface} is `{state}` after {waited_ms} ms, not `up`; is its peer up?")]
     NoCarrier {
         /// Which interface.

@@ -144,7 +144,7 @@ pub struct InterfaceCounters {
     pub rx_errors: u64,
     /// Frames the device had no room for.
     pub rx_missed_errors: u64,
-    /// Received frames nobody wanted.
+    /// Received frames that no protocol handler took.
     pub rx_nohandler: u64,
     /// Frames sent. On veth also those the peer's XDP program then drops.
     pub tx_packets: u64,

@@ -226,7 +226,7 @@ pub fn memory_folder() -> Result<PathBuf, Error> {
     Ok(PathBuf::from(MEMORY))
 }
 
-/// Puts the calling thread into a mount namespace of its own, in which it mounts what nobody else sees.
+/// Puts the calling thread into a mount namespace of its own. No thread outside it sees what is mounted there.
 fn own_mounts() -> Result<(), Error> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(Error::system("unshare the mount namespace"))?;
     // Not shared, or what is mounted here would appear in the whole machine. Slave rather than private, so that what is

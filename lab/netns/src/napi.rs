@@ -33,7 +33,7 @@ const APPEARANCE_LOCK: &str = "/run";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NapiProof {
-    /// The kernel said so (netlink family `netdev`, kernel 6.8 and later).
+    /// The kernel reported it (netlink family `netdev`, kernel 6.8 and later).
     Kernel,
     /// It carries the interface's name and appeared when threading was turned on here.
     Appeared,
@@ -105,7 +105,8 @@ impl NapiThread {
 /// Turns threaded NAPI of `interface` on or off, reads that back, and returns its threads (none when off).
 ///
 /// Needs NAPI to run: the interface up, with GRO on or an XDP program attached. Waits at most a second for the
-/// threads. On kernels before 6.8, fails when threading was on already: whose threads are whose cannot be told then.
+/// threads. On kernels before 6.8, fails when threading was on already: which thread belongs to which interface is
+/// unknown then.
 pub fn set_threaded(interface: &str, on: bool) -> Result<Vec<NapiThread>, Error> {
     check_name(interface)?;
     if !on {

@@ -80,7 +80,7 @@ pub struct Side {
 /// Two namespaces joined by one cable, removed when dropped.
 #[derive(Debug)]
 pub struct Topology {
-    _pair: VethPair, // first, so that the cable goes before the rooms it joins
+    pair: VethPair, // first, so that the cable goes before the rooms it joins
     /// The traffic generator's side, interface `gen0`.
     pub generator: Side,
     /// The side of the system under test, interface `sut0`.
@@ -93,13 +93,19 @@ impl Topology {
         options.check()?;
         let generator = Namespace::create(&format!("{}-gen", options.prefix))?;
         let sut = Namespace::create(&format!("{}-sut", options.prefix))?;
-        let _pair =
+        let pair =
             VethPair::create(&generator, GENERATOR_INTERFACE, &sut, SUT_INTERFACE, &options.veth)?;
         Ok(Topology {
-            _pair,
+            pair,
             generator: Side::new(generator, GENERATOR_INTERFACE, &options.generator_napi_cpus)?,
             sut: Side::new(sut, SUT_INTERFACE, &options.sut_napi_cpus)?,
         })
+    }
+
+    /// Makes the system under test know the generator's addresses, whatever a program there did to its interface; see
+    /// [`VethPair::renew_neighbours`].
+    pub fn renew_neighbours(&self) -> Result<(), Error> {
+        self.pair.renew_neighbours()
     }
 
     /// Reads everything that was set, and its surroundings, back from the kernel.

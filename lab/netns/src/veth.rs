@@ -117,6 +117,9 @@ fn check_range(what: &'static str, value: u32, (min, max): (u32, u32)) -> Result
 pub struct VethPair {
     namespace: WeakNamespace,
     interface: String,
+    /// The second end: where it lies, and its name.
+    far: (WeakNamespace, String),
+    options: VethOptions,
 }
 
 impl VethPair {
@@ -147,7 +150,12 @@ impl VethPair {
         link.extend(common);
         namespace_a.enter(|| IP.run(&link))??;
         // From here on a failure drops the value, and so the link.
-        let pair = VethPair { namespace: namespace_a.downgrade(), interface: name_a.to_owned() };
+        let pair = VethPair {
+            namespace: namespace_a.downgrade(),
+            interface: name_a.to_owned(),
+            far: (namespace_b.downgrade(), name_b.to_owned()),
+            options: options.clone(),
+        };
 
         let (a, b) = (&options.a, &options.b);
         // Both, before either comes up: an end learns then, and only then, whether its peer's NAPI (GRO) lets it be the
@@ -159,6 +167,18 @@ impl VethPair {
         namespace_a.enter(|| wait_for_carrier(name_a))??;
         namespace_b.enter(|| wait_for_carrier(name_b))??;
         Ok(pair)
+    }
+
+    /// Enters the first end's addresses at the second end again, as permanent neighbours.
+    ///
+    /// A program there may have cost them: when an interface's hardware address is set, to the same one too, the kernel
+    /// forgets all its neighbours, permanent ones included (neigh_changeaddr in net/core/neighbour.c). DPDK's
+    /// net_af_packet sets it at each start.
+    pub fn renew_neighbours(&self) -> Result<(), Error> {
+        let (namespace, interface) = &self.far;
+        let VethOptions { a, b, .. } = &self.options;
+        // In a namespace that is gone is nothing to be done.
+        namespace.enter(|| enter_neighbours(interface, b, a)).unwrap_or(Ok(Ok(())))?
     }
 }
 
@@ -195,6 +215,12 @@ fn configure(interface: &str, own: &VethEnd, peer: &VethEnd, queues: u32) -> Res
         IP.run(&["address", "add", &cidr.to_string(), "dev", interface])?;
     }
     IP.run(&["link", "set", "dev", interface, "up"])?;
+    enter_neighbours(interface, own, peer)
+}
+
+/// Enters the peer's addresses as permanent neighbours. Acts on the current namespace.
+fn enter_neighbours(interface: &str, own: &VethEnd, peer: &VethEnd) -> Result<(), Error> {
+    let has_ipv6 = own.addresses.iter().any(|cidr| cidr.address().is_ipv6());
     // A neighbour of a family this end does not speak would be refused.
     let reachable = peer.addresses.iter().filter(|cidr| cidr.address().is_ipv4() || has_ipv6);
     for cidr in reachable {

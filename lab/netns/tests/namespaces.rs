@@ -358,7 +358,7 @@ fn offloads_read_back_as_set() {
                 assert_eq!(set_offloads("gen0", asked).expect("sets"), asked);
                 assert_eq!(read_offloads("gen0").expect("reads"), asked);
             }
-            // The kernel drops TSO when checksums are off: said, not swallowed.
+            // The kernel drops TSO when checksums are off; the error reports it.
             let error = set_offloads("gen0", Offloads { tx_checksum: false, ..all_on });
             let sentence = error.expect_err("TSO needs checksums").to_string();
             assert!(sentence.contains("tx-tcp-segmentation of gen0 is `off`"), "{sentence}");
@@ -519,4 +519,24 @@ fn a_refused_cable_says_why_and_leaves_the_namespaces_usable() {
     let sentence = error.expect_err("the name is taken").to_string();
     assert!(sentence.contains("`ip link add x"), "{sentence}");
     drop(VethPair::create(&a, "x", &a, "y", &VethOptions::default()).expect("a cable"));
+}
+
+#[test]
+fn neighbours_that_a_program_cost_are_entered_again() {
+    if !possible() {
+        return;
+    }
+    let topology = topology(&TopologyOptions::new("again"));
+    let known = || {
+        let state = topology.sut.describe().unwrap().state;
+        state.neighbours.iter().map(|it| it.address.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(known(), ["10.77.0.1"]);
+    // As DPDK's net_af_packet does when it starts: the address that it has.
+    let mut set = topology.sut.namespace.command("ip");
+    set.args(["link", "set", "dev", "sut0", "address", "02:4c:57:00:00:02"]);
+    assert!(set.status().unwrap().success());
+    assert_eq!(known(), [""; 0], "the kernel forgets its neighbours");
+    topology.renew_neighbours().unwrap();
+    assert_eq!(known(), ["10.77.0.1"]);
 }

@@ -11,6 +11,7 @@ use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
 use crate::bench::Came;
 use crate::bench::{Bench, WireLosses};
+use crate::child_process::ChildProcess;
 use crate::client::{Asked, Asking};
 use crate::copies::Copied;
 use crate::error::RaceError;
@@ -26,7 +27,6 @@ use crate::segment::{SegmentPlan, SegmentSeen};
 use crate::tables::wiring;
 use crate::traffic::TrafficPlan;
 use crate::wire::{self, Wire};
-use crate::worker::Worker;
 use laneway_bpf::PassGuard;
 use laneway_core::Clock;
 use laneway_engine::{MonotonicClock, pin_to_cpu};
@@ -44,8 +44,8 @@ pub(super) struct Walk<'a> {
     pub(super) wire: Wire<'a>,
     /// Of a client that asks by datagrams, which a kernel half may answer.
     _far_end: Option<PassGuard>,
-    pub(super) arm: Worker,
-    pub(super) generator: Worker,
+    pub(super) arm: ChildProcess,
+    pub(super) generator: ChildProcess,
     pub(super) way: WayIn,
     pub(super) before: State,
     /// What a poll that finds nothing costs the arm, ns; `None` of one that waits, or does not say.
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
             Some(_) => format!("the client of arm `{}`", plan.name),
             None => "generator".to_owned(),
         };
-        let mut generator = Worker::start(
+        let mut generator = ChildProcess::start(
             who,
             "generate",
             wire.namespace(),
@@ -132,8 +132,8 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Both children end when they are dropped; told first, they do so side by side. An arm that is traced says
-    /// when its trace is complete.
+    /// Both children end when they are dropped; ordered to stop first, they do so side by side. An arm that is traced
+    /// reports when its trace is complete.
     pub(super) fn end(mut self) -> Result<Option<TraceEnd>, RaceError> {
         self.park(false)?;
         self.generator.order(&Order::Stop)?;
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
     ) -> Result<SegmentPlan, RaceError> {
         self.is_wanted()?;
         self.bench.forget_fragments()?;
-        // Of hundreds, tried again and again, none has the number 0, which is nobody's.
+        // Of hundreds, tried again and again, none has the number 0, which belongs to no segment.
         self.segments = self.segments.checked_add(1).unwrap_or(1);
         let plan = schedule(&self.plan, pps, length, self.segments);
         Ok(SegmentPlan { entry: self.round, ..plan })
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
         Ok(is_covered.then_some(PingTrial { load, ..pinged }))
     }
 
-    /// What came of a segment that was sent, and of the real pings `beside` it, when all that will ever
+    /// The outcome of a segment that was sent, and of the real pings `beside` it, when all that will ever
     /// come has.
     pub(super) fn account(
         &mut self,
@@ -413,8 +413,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn read(
         wire: &Wire<'_>,
-        arm: &mut Worker,
-        generator: &mut Worker,
+        arm: &mut ChildProcess,
+        generator: &mut ChildProcess,
     ) -> Result<State, RaceError> {
         let report = report(arm)?;
         let (came, wire) = wire.look(generator, PATIENCE)?;
@@ -425,8 +425,8 @@ impl State {
     /// one of `cpus` away, so each has had a turn between two looks.
     pub(super) fn settled(
         wire: &Wire<'_>,
-        arm: &mut Worker,
-        generator: &mut Worker,
+        arm: &mut ChildProcess,
+        generator: &mut ChildProcess,
         cpus: [usize; 2],
     ) -> Result<State, RaceError> {
         let mut last = State::read(wire, arm, generator)?;
@@ -454,13 +454,13 @@ impl State {
         [self.arm.records, returned, self.arm.lane.rx_frames, lost]
     }
 
-    /// Frames that came back otherwise than they were sent, so far.
+    /// Frames that were returned otherwise than they were sent, so far.
     pub(super) fn changed(&self) -> u64 {
         let returned = self.came.returned.iter().flatten();
         returned.copied().nth(crate::returns::CHANGED).unwrap_or(0)
     }
 
-    /// Frames of `segment` that came back; `None` where none are to.
+    /// Frames of `segment` that were returned; `None` where none are to be.
     pub(super) fn returned(&self, segment: u8) -> Option<u64> {
         let returned = self.came.returned.as_ref()?;
         Some(returned.get(usize::from(segment)).copied().unwrap_or(0))
@@ -482,8 +482,8 @@ impl Walk<'_> {
         let schedule = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..*schedule };
         wire.expect(&schedule)?;
         arm.order(&Order::Segment(schedule))?;
-        // A frame that came before its segment was heard of would be nobody's. Where that took longer than
-        // the lead the generator is late, and says so.
+        // A frame that arrived before the arm knew its segment would belong to no segment. Where that took
+        // longer than the lead, the generator is late, and reports it.
         let heard = (report(arm)?, MonotonicClock.now_ns());
         generator.order(&match plan.sending.traffic.client() {
             Some(_) => Order::Ask(match pace {
@@ -525,11 +525,12 @@ impl Walk<'_> {
 }
 
 /// Starts the arm of `plan` and books its time and that of its receive stack.
-pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<Worker, RaceError> {
+pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProcess, RaceError> {
     let (namespace, _) = bench.sut();
+    bench.renew_neighbours()?;
     let limit_mbit = plan.sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
     bench.limit(limit_mbit.filter(|_| !plan.is_unlimited))?;
-    let arm = Worker::start(
+    let arm = ChildProcess::start(
         format!("arm `{}`", plan.name),
         "arm",
         namespace,
@@ -575,7 +576,7 @@ pub(super) fn switch_once(cpu: usize) -> Result<(), RaceError> {
 pub(super) fn empty_poll_ns(
     bench: &Bench,
     arm_index: usize,
-    arm: &mut Worker,
+    arm: &mut ChildProcess,
 ) -> Result<Option<f64>, RaceError> {
     let before = report(arm)?;
     let start = bench.meter().read()?;
@@ -612,8 +613,8 @@ pub(crate) fn schedule(
     }
 }
 
-/// What the arm says of itself, when it has heard all that it was told before.
-pub(super) fn report(arm: &mut Worker) -> Result<ArmReport, RaceError> {
+/// What the arm reports of itself, when it has handled all orders before this one.
+pub(super) fn report(arm: &mut ChildProcess) -> Result<ArmReport, RaceError> {
     arm.order(&Order::Report)?;
     match arm.reply(PATIENCE)? {
         Reply::Report(report) => Ok(*report),
@@ -621,7 +622,7 @@ pub(super) fn report(arm: &mut Worker) -> Result<ArmReport, RaceError> {
     }
 }
 
-/// What came back, as an arm's own sink would say it.
+/// The replies, as an arm's own sink would report them.
 pub(super) fn seen_by_replies(segment: u8, replied: &Replied) -> SegmentSeen {
     SegmentSeen {
         segment,
