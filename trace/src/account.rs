@@ -1,11 +1,12 @@
 //! Where every nanosecond of a worker went: made before any detector looks at anything.
 //!
-//! The parts add up to the span of the worker exactly. What the kernel did, and polls told afterwards, are in the
+//! The parts add up to the span of the worker exactly. What the kernel did, and polls reported afterwards, are in the
 //! thread's [`Ledger`](crate::ledger::Ledger); what its functions had is known per context. Of that, stretches far
 //! longer than the function usually takes are taken out: with the kernel's events they are the function's doing,
-//! without them nobody knows. What is left is work, by layer, less what the tracer costs.
+//! without them their cause is unknown. What is left is work, by layer, less what the tracer costs.
 //!
-//! Time between the calls of our own loop is the loop's. A remainder that nothing explains is unknown, and said to be.
+//! Time between the calls of our own loop is the loop's. A remainder that nothing explains is unknown, and reported as
+//! unknown.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use laneway_trace_read::{FunctionKey, PAGE_FAULT, SOFTIRQ_BASE};
 
 use crate::calls::{self, Kind};
 use crate::ledger::{Paused, STRETCH_NS_MIN, Sum, Taken};
-use crate::machine::{Lane, Own};
+use crate::machine::{Own, ThreadState};
 use crate::model::Model;
 use crate::result::{
     ACCOUNTS_MAX, Account, AccountPart, CalibrationSource, Layer, PARTS_MAX, Part,
@@ -38,14 +39,14 @@ const WORKER_SHARE: f64 = 0.25;
 const TICK: &str = "app.tick";
 /// How the kernel calls the idle task of a CPU, but for its number.
 const IDLE_TASK: &str = "swapper/";
-/// From a wake-up to the CPU, where nobody had it.
+/// From a wake-up to the CPU, where no task had it.
 const WAKE_UP: &str = "waking up";
 /// Where no function is open.
 const OUTSIDE: &str = "outside of traced calls";
 
 /// A worker, its account, and what the causes are looked for in.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct TracedWorker {
     pub(crate) account: Account,
     /// Parts that kept it from polling, with the moments at which they began.
     pub(crate) gaps: Vec<Gap>,
@@ -54,7 +55,7 @@ pub(crate) struct Worker {
     /// How long it was in which function on its CPU, by row of the model, polls that found nothing and the tracer
     /// included, ns: where something that takes the CPU unseen would find it.
     pub(crate) present: HashMap<u32, u64>,
-    /// What the kernel did is told.
+    /// What the kernel did is recorded.
     pub(crate) joined: bool,
     /// It polls for packets, and those polls are known.
     pub(crate) polls: bool,
@@ -79,7 +80,7 @@ pub(crate) struct Gap {
     pub(crate) is_its_own: bool,
 }
 
-impl Worker {
+impl TracedWorker {
     /// Share of its time in a part.
     pub(crate) fn share(&self, part: Part) -> f64 {
         self.rows(part).map(|row| row.share).sum()
@@ -106,13 +107,13 @@ impl Worker {
 }
 
 /// The workers, the busiest first.
-pub(crate) fn workers(model: &Model) -> Vec<Worker> {
-    let mut workers: Vec<Worker> =
-        (0..model.lanes.len()).filter_map(|thread| Books::new(model, thread)?.close()).collect();
+pub(crate) fn workers(model: &Model) -> Vec<TracedWorker> {
+    let mut workers: Vec<TracedWorker> =
+        (0..model.states.len()).filter_map(|thread| Books::new(model, thread)?.close()).collect();
     if workers.iter().any(|worker| worker.polls) {
         workers.retain(|worker| worker.polls);
     }
-    let busy = |worker: &Worker| -> u64 {
+    let busy = |worker: &TracedWorker| -> u64 {
         let on = |part: &&AccountPart| {
             !matches!(part.part, Part::Waiting | Part::Blocked | Part::Preempted)
         };
@@ -129,7 +130,7 @@ pub(crate) fn workers(model: &Model) -> Vec<Worker> {
 struct Books<'a> {
     model: &'a Model,
     thread: usize,
-    lane: &'a Lane,
+    state: &'a ThreadState,
     joined: bool,
     parts: HashMap<(Part, String), (u64, f64)>,
     gaps: Vec<Gap>,
@@ -140,14 +141,14 @@ struct Books<'a> {
 impl<'a> Books<'a> {
     /// `None` for a thread of which the program tells nothing.
     fn new(model: &'a Model, thread: usize) -> Option<Self> {
-        let lane = &model.lanes[thread];
-        let ledger = &lane.ledger;
-        let tells = lane.entries > 0 || !lane.points.polls.is_empty() || lane.tells_points();
+        let state = &model.states[thread];
+        let ledger = &state.ledger;
+        let tells = state.entries > 0 || !state.points.polls.is_empty() || state.tells_points();
         (tells && ledger.last_ns > ledger.first_ns).then(|| Self {
             model,
             thread,
-            lane,
-            joined: lane.kernel_events > 0,
+            state,
+            joined: state.kernel_events > 0,
             parts: HashMap::new(),
             gaps: Vec::new(),
             functions: HashMap::new(),
@@ -155,8 +156,8 @@ impl<'a> Books<'a> {
         })
     }
 
-    fn close(mut self) -> Option<Worker> {
-        let ledger = &self.lane.ledger;
+    fn close(mut self) -> Option<TracedWorker> {
+        let ledger = &self.state.ledger;
         let span_ns = ledger.last_ns - ledger.first_ns;
         self.add(Part::Unknown, "events are missing", ledger.missing_ns, 0.0);
         self.add(Part::Unknown, "", ledger.others_ns, 0.0);
@@ -164,24 +165,24 @@ impl<'a> Books<'a> {
             self.taken(*taken, sum);
         }
         let rare = self.rare();
-        for (node, &spent) in self.lane.spent.iter().enumerate() {
+        for (node, &spent) in self.state.spent.iter().enumerate() {
             if spent > 0 && node < self.model.contexts.len() {
                 self.context(node as u32, spent, rare[node]);
             }
         }
         self.outside();
         self.balance(span_ns);
-        let polls = !self.lane.points.polls.is_empty()
+        let polls = !self.state.points.polls.is_empty()
             || self.model.polls.iter().any(|poll| {
-                self.lane.spent.get(poll.context as usize).is_some_and(|&spent| spent > 0)
+                self.state.spent.get(poll.context as usize).is_some_and(|&spent| spent > 0)
             });
         let mut functions: Vec<(u32, f64)> = self.functions.into_iter().collect();
         functions.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        let packets = self.lane.points.polls.iter().map(|row| row.packets).sum();
-        Some(Worker {
+        let packets = self.state.points.polls.iter().map(|row| row.packets).sum();
+        Some(TracedWorker {
             account: Account {
                 thread: self.thread as u32,
-                name: self.lane.thread.name.clone(),
+                name: self.state.thread.name.clone(),
                 span_ns,
                 packets,
                 parts: parts(self.parts, span_ns),
@@ -207,7 +208,7 @@ impl<'a> Books<'a> {
     }
 
     fn when(&self, sum: &Sum) -> f64 {
-        let span_ns = (self.lane.ledger.last_ns - self.lane.ledger.first_ns) as f64;
+        let span_ns = (self.state.ledger.last_ns - self.state.ledger.first_ns) as f64;
         sum.moment / (sum.ns as f64).max(1.0) / span_ns.max(1.0)
     }
 
@@ -241,7 +242,7 @@ impl<'a> Books<'a> {
             }
             Taken::Preempted(task) => {
                 let name = self.named(task);
-                // A CPU that was idle was taken by nobody: it took so long to wake up.
+                // A CPU that was idle was taken by no task: it took so long to wake up.
                 let (part, name) = match name.starts_with(IDLE_TASK) {
                     true => (Part::Waiting, WAKE_UP),
                     false => (Part::Preempted, name),
@@ -289,7 +290,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Where system calls are not told, the function says what a thread is blocked in.
+    /// Where system calls are not recorded, the function names what a thread is blocked in.
     fn blocked_in(&self, node: u32) -> (String, Kind) {
         let Some(context) = self.model.contexts.get(node as usize) else {
             return (String::new(), Kind::Wait);
@@ -304,17 +305,17 @@ impl<'a> Books<'a> {
     }
 
     /// A loop that sleeps after nearly every poll that found nothing waits for packets, in its way. It sleeps in this
-    /// call, or, where calls are not told, in this context, by any waker.
+    /// call, or, where calls are not recorded, in this context, by any waker.
     fn sleeps_when_idle(&self, call: Option<u32>, node: u32) -> bool {
         let here = |taken: &Taken| match *taken {
             Taken::Blocked { call: other, node: there, .. } => (other, there) == (call, node),
             _ => false,
         };
-        let all = self.lane.ledger.rows.iter();
+        let all = self.state.ledger.rows.iter();
         let times: u64 = all.filter(|(taken, _)| here(taken)).map(|(_, sum)| sum.times).sum();
-        let told: u64 = self.lane.points.polls.iter().map(|row| row.empty).sum();
+        let told: u64 = self.state.points.polls.iter().map(|row| row.empty).sum();
         let called: u64 = self.model.polls.iter().map(|poll| poll.empty).sum();
-        let rows = self.lane.ledger.rows.iter();
+        let rows = self.state.ledger.rows.iter();
         let returned: u64 = rows
             .filter(|(taken, _)| matches!(taken, Taken::FoundNothing(_)))
             .map(|(_, sum)| sum.times)
@@ -423,7 +424,7 @@ impl<'a> Books<'a> {
     /// Takes out stretches of a context that are far longer than its calls usually are; how long they were together,
     /// ns.
     fn pauses(&mut self, node: u32, left: u64) -> u64 {
-        let Some(paused) = self.lane.ledger.paused.get(&node) else { return 0 };
+        let Some(paused) = self.state.ledger.paused.get(&node) else { return 0 };
         let context = &self.model.contexts[node as usize];
         if context.layer == Layer::OffCpu || context.layer == Layer::Tracer {
             return 0;
@@ -447,7 +448,7 @@ impl<'a> Books<'a> {
             false => (Part::Unknown, format!("in {name}")),
         };
         self.add(part, &detail, ns, 0.0);
-        let ledger = &self.lane.ledger;
+        let ledger = &self.state.ledger;
         let span_ns = (ledger.last_ns - ledger.first_ns) as f64;
         let moments = paused.moments.iter().filter(|moment| moment.1 >= least_ns);
         let moments: Vec<u64> = moments.map(|moment| moment.0).collect();
@@ -477,7 +478,7 @@ impl<'a> Books<'a> {
             gap.ns += ns;
             return;
         }
-        let below = self.lane.ledger.paused.iter().filter(|(node, _)| {
+        let below = self.state.ledger.paused.iter().filter(|(node, _)| {
             **node == top || self.model.ancestors_or_none(**node).any(|above| above == top)
         });
         let mut moments: Vec<u64> = below
@@ -502,7 +503,7 @@ impl<'a> Books<'a> {
 
     /// Long stretches in which nothing was open.
     fn outside(&mut self) {
-        let Some(paused) = self.lane.ledger.paused.get(&NONE) else { return };
+        let Some(paused) = self.state.ledger.paused.get(&NONE) else { return };
         let paused = paused.clone();
         self.pause(OUTSIDE, &paused, STRETCH_NS_MIN, u64::MAX);
     }

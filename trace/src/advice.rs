@@ -4,9 +4,9 @@
 //! command would show that it wins nothing. Then the rules about the recording itself, and about what was looked for.
 //!
 //! A rule names the findings it needs and those that forbid it. It never fires on withheld data. Advice that was
-//! considered and is not given is told with its reason, because "raise the mempool cache" is what
-//! people try first where pools are. Every advice names the experiment that would prove it wrong. Nothing is said of lanes,
-//! pools or pinning that the trace does not show.
+//! considered and is not given is reported with its reason, because "raise the mempool cache" is what
+//! people try first where pools are. Every advice names the experiment that would prove it wrong. No advice speaks of
+//! lanes, pools or pinning that the trace does not show.
 
 use crate::detect::{Detector, Facts};
 use crate::model::Model;
@@ -86,7 +86,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "keep every event",
         text: "Enlarge the tracer's buffers (lttng --subbuf-size, --num-subbuf) or trace a shorter time: there are holes.",
-        expected: "no discarded events, so that maxima, stalls and periods can be told",
+        expected: "no discarded events, so that maxima, stalls and periods can be stated",
         confirm: "laneway trace record --lttng --sub-buffers 64 -- COMMAND",
         decide: keep_events,
     },

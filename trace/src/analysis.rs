@@ -59,7 +59,7 @@ impl Default for Options {
     }
 }
 
-/// Where the events came from.
+/// The origin of the events.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     /// Who wrote them.
@@ -70,7 +70,7 @@ pub struct Source {
     pub damages: Vec<Damage>,
     /// Damages beyond those listed.
     pub damages_untold: u64,
-    /// What must be known of the producer, whole sentences; told among the limits.
+    /// What must be known of the producer, whole sentences; listed among the limits.
     pub notes: Vec<String>,
     /// Names of points by their number.
     pub points: Vec<String>,
@@ -390,7 +390,7 @@ fn withheld(model: &Model) -> Vec<Withheld> {
     }
     if counts.kernel == 0 {
         withhold("causes of stalls", "no kernel events were recorded".to_owned());
-    } else if model.lanes.iter().all(|lane| lane.kernel_ns[Join::PageFault as usize] == 0) {
+    } else if model.states.iter().all(|state| state.kernel_ns[Join::PageFault as usize] == 0) {
         let why =
             "the kernel's part has none, so it is that of the functions that touched the memory";
         withhold("time in page faults", why.to_owned());
@@ -446,7 +446,7 @@ fn limits(model: &Model, source: &Source) -> Vec<String> {
         ),
     );
     limit(counts.too_deep, format!("{} calls are deeper than 1,024", counts.too_deep));
-    let points: u64 = model.lanes.iter().map(|lane| lane.points.refused).sum();
+    let points: u64 = model.states.iter().map(|state| state.points.refused).sum();
     limit(
         points,
         format!("{points} polls or sends are of queues beyond the first 256 of a thread"),
@@ -471,7 +471,7 @@ const fn producer_name(producer: Producer) -> &'static str {
 struct Writer<'a> {
     model: &'a Model,
     order: &'a Order,
-    /// Maxima are told: few enough calls are cut.
+    /// Maxima are reported: few enough calls are cut.
     maxima: bool,
 }
 
@@ -584,9 +584,9 @@ impl Writer<'_> {
 
     fn threads(&self) -> Vec<ThreadRow> {
         let model = self.model;
-        let lanes = model.lanes.iter().zip(&model.timed);
-        lanes
-            .map(|(lane, timed)| {
+        let states = model.states.iter().zip(&model.timed);
+        states
+            .map(|(state, timed)| {
                 let (mut traced, mut idle, mut packets) = (0, 0.0, 0.0);
                 for cell in timed.buckets.iter().flat_map(|bucket| &bucket.cells) {
                     traced += cell.self_ns;
@@ -596,19 +596,19 @@ impl Writer<'_> {
                         packets += f64::from(cell.calls) * row.packet_share;
                     }
                 }
-                let polled: u64 = lane.points.polls.iter().map(|row| row.packets).sum();
-                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns, _] = lane.kernel_ns;
-                let stays = &lane.points.stays;
+                let polled: u64 = state.points.polls.iter().map(|row| row.packets).sum();
+                let [preempted_ns, waiting_ns, interrupt_ns, syscall_ns, _] = state.kernel_ns;
+                let stays = &state.points.stays;
                 let [p50_ns, p99_ns] = stays.percentiles([0.5, 0.99]);
                 let timed = stays.total();
                 ThreadRow {
-                    pid: lane.thread.pid,
-                    tid: lane.thread.tid,
-                    name: lane.thread.name.clone(),
-                    cpus: lane.cpus.clone(),
-                    events: lane.events,
-                    first_ns: model.since(lane.first_ns.min(lane.last_ns)),
-                    last_ns: model.since(lane.last_ns),
+                    pid: state.thread.pid,
+                    tid: state.thread.tid,
+                    name: state.thread.name.clone(),
+                    cpus: state.cpus.clone(),
+                    events: state.events,
+                    first_ns: model.since(state.first_ns.min(state.last_ns)),
+                    last_ns: model.since(state.last_ns),
                     traced_ns: traced,
                     idle_ns: idle as u64,
                     preempted_ns,
@@ -648,8 +648,8 @@ impl Writer<'_> {
     fn polls(&self) -> Vec<PollRow> {
         let model = self.model;
         let mut rows = Vec::new();
-        for (thread, lane) in (0u32..).zip(&model.lanes) {
-            for row in &lane.points.polls {
+        for (thread, state) in (0u32..).zip(&model.states) {
+            for row in &state.points.polls {
                 let productive = row.polls - row.empty;
                 let mean = row.packets as f64 / productive.max(1) as f64;
                 let variance = row.squares as f64 / productive.max(1) as f64 - mean * mean;
@@ -700,10 +700,10 @@ impl Writer<'_> {
     }
 
     fn sends(&self) -> Vec<SendRow> {
-        let lanes = (0u32..).zip(&self.model.lanes);
-        lanes
-            .flat_map(|(thread, lane)| {
-                lane.points.sends.iter().map(move |row| SendRow {
+        let states = (0u32..).zip(&self.model.states);
+        states
+            .flat_map(|(thread, state)| {
+                state.points.sends.iter().map(move |row| SendRow {
                     thread,
                     port: row.queue.0,
                     queue: row.queue.1,
@@ -752,7 +752,7 @@ impl Writer<'_> {
 
     fn points(&self, names: &[String]) -> Vec<PointRow> {
         let mut rows: BTreeMap<u32, PointRow> = BTreeMap::new();
-        let all = self.model.lanes.iter().flat_map(|lane| &lane.points.others);
+        let all = self.model.states.iter().flat_map(|state| &state.points.others);
         for (&point, other) in all {
             let name = || match names.get(point as usize) {
                 Some(name) => name.clone(),
@@ -829,8 +829,8 @@ impl Writer<'_> {
             return (Vec::new(), Vec::new());
         }
         let mut silences: Vec<(u32, &crate::worst::Silence)> = (0u32..)
-            .zip(&model.lanes)
-            .flat_map(|(thread, lane)| lane.worst.silences.iter().map(move |one| (thread, one)))
+            .zip(&model.states)
+            .flat_map(|(thread, state)| state.worst.silences.iter().map(move |one| (thread, one)))
             .collect();
         silences.sort_by_key(|(_, silence)| std::cmp::Reverse(silence.length_ns));
         silences.truncate(WORST_MAX);

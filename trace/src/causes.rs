@@ -2,15 +2,15 @@
 //!
 //! A cause is named only from what the trace shows of a worker: below [`SHARE_MIN`] of its time, and without loss,
 //! nothing is. Loss comes first, then what explains it: what kept the worker from its queue, or, where nothing did,
-//! that more came than it takes. Detectors do not decide here; their findings support a cause where they looked at the
-//! same thing.
+//! that the load exceeds its capacity. Detectors do not decide here; their findings support a cause where they looked
+//! at the same thing.
 //!
-//! What is not known is no cause: time that is unknown stays unknown, and where losses are not counted nothing is said
-//! of them.
+//! What is not known is no cause: time that is unknown stays unknown, and where losses are not counted nothing is
+//! stated of them.
 
 use laneway_page::number::nouns;
 
-use crate::account::{Gap, SHARE_MIN, Worker};
+use crate::account::{Gap, SHARE_MIN, TracedWorker};
 use crate::calls::Kind;
 use crate::detect::{Detector, Facts};
 use crate::model::{Model, Row};
@@ -65,8 +65,8 @@ pub(crate) const GIVEN: &str = "given by --drops";
 /// Packets that were lost for want of room; what is refused for what it is, is no loss.
 pub(crate) fn losses(model: &Model, counted: bool, given: Option<u64>) -> Losses {
     let mut rows: Vec<LossRow> = Vec::new();
-    for (thread, lane) in (0u32..).zip(&model.lanes) {
-        for &(port, reason, packets) in &lane.dropped {
+    for (thread, state) in (0u32..).zip(&model.states) {
+        for &(port, reason, packets) in &state.dropped {
             let reason = model.named.get(&reason).cloned().unwrap_or_default();
             if WAY_IN.contains(&reason.as_str()) || WAY_OUT.contains(&reason.as_str()) {
                 let port = (port != u16::MAX).then_some(port);
@@ -86,13 +86,13 @@ pub(crate) fn losses(model: &Model, counted: bool, given: Option<u64>) -> Losses
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Evidence<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) workers: &'a [Worker],
+    pub(crate) workers: &'a [TracedWorker],
     pub(crate) losses: &'a Losses,
     pub(crate) findings: &'a [Finding],
     pub(crate) facts: &'a Facts,
 }
 
-/// All causes, what is to be said first at first.
+/// All causes, the one to be reported first at the front.
 pub(crate) fn find(evidence: &Evidence<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for worker in evidence.workers {
@@ -105,8 +105,8 @@ pub(crate) fn find(evidence: &Evidence<'_>) -> Vec<Cause> {
     let place = |cause: &Cause| match cause.cause {
         CauseKind::Loss => 0,
         CauseKind::FarEnd | CauseKind::Overload => 1,
-        // It is there because somebody looks, whatever is wrong besides; but where it takes most of the time, what is
-        // said of the rest is of no weight.
+        // It is there because the program is traced, whatever is wrong besides; but where it takes most of the time,
+        // the figures of the rest are of no weight.
         CauseKind::Tracer if cause.share < TRACER_SHARE_MOST => 3,
         _ => 2,
     };
@@ -120,7 +120,7 @@ pub(crate) fn find(evidence: &Evidence<'_>) -> Vec<Cause> {
 
 /// Silences that the kernel's part does not explain, and that are in each function as often as the worker is there.
 pub(crate) fn unexplained(evidence: &Evidence<'_>) -> Vec<Withheld> {
-    let of = |worker: &Worker| {
+    let of = |worker: &TracedWorker| {
         let gaps = worker.gaps.iter().filter(|gap| gap.part == Part::Function && !gap.is_its_own);
         let unseen: u64 =
             gaps.filter(|gap| !evidence.is_beyond_chance(worker, gap)).map(|gap| gap.ns).sum();
@@ -138,7 +138,7 @@ pub(crate) fn unexplained(evidence: &Evidence<'_>) -> Vec<Withheld> {
 }
 
 /// A cause without anything that is particular to some.
-fn cause(cause: CauseKind, detail: &str, worker: Option<&Worker>, share: f64) -> Cause {
+fn cause(cause: CauseKind, detail: &str, worker: Option<&TracedWorker>, share: f64) -> Cause {
     Cause {
         cause,
         detail: detail.to_owned(),
@@ -207,7 +207,7 @@ impl Together<'_> {
 
 impl Evidence<'_> {
     /// What keeps a worker from its loop.
-    fn gaps(&self, worker: &Worker, causes: &mut Vec<Cause>) {
+    fn gaps(&self, worker: &TracedWorker, causes: &mut Vec<Cause>) {
         let mut all: Vec<Together<'_>> = Vec::new();
         for gap in &worker.gaps {
             let Some(kind) = self.kind_of(worker, gap) else { continue };
@@ -247,8 +247,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// What a gap stands for; nothing where nobody knows.
-    fn kind_of(&self, worker: &Worker, gap: &Gap) -> Option<CauseKind> {
+    /// What a gap stands for; `None` where it is unknown.
+    fn kind_of(&self, worker: &TracedWorker, gap: &Gap) -> Option<CauseKind> {
         match gap.part {
             Part::Preempted => Some(CauseKind::Preempted),
             Part::PageFaults => Some(CauseKind::PageFaults),
@@ -267,14 +267,14 @@ impl Evidence<'_> {
 
     /// The kernel sees no hypervisor that takes the CPU: such silences are in each function as often as the worker is
     /// there. One that has more of them than chance gives it is slow by itself.
-    fn is_beyond_chance(&self, worker: &Worker, gap: &Gap) -> bool {
+    fn is_beyond_chance(&self, worker: &TracedWorker, gap: &Gap) -> bool {
         let alike = worker.gaps.iter().filter(|other| other.part == gap.part && !other.is_its_own);
         let all: u64 = alike.map(|other| other.times).sum();
         are_beyond_chance(gap.times, all, self.presence(worker, gap))
     }
 
     /// Of the time that a worker is in its functions on its CPU, the share that it is in this one.
-    fn presence(&self, worker: &Worker, gap: &Gap) -> f64 {
+    fn presence(&self, worker: &TracedWorker, gap: &Gap) -> f64 {
         let whole: u64 = worker.present.values().sum();
         let rows = worker.present.iter();
         let there = rows.filter(|(row, _)| self.model.rows[**row as usize].name == gap.name);
@@ -283,8 +283,8 @@ impl Evidence<'_> {
 
     /// Whatever takes the CPU away finds a worker where it is for most of its time on the CPU. Silences that are all in
     /// one function, though the worker is seldom there, are the function's own. But a worker loses its CPU most easily
-    /// where it enters the kernel: of functions that take or give packets, or call the kernel, nothing can be said.
-    fn is_not_by_chance(&self, worker: &Worker, gap: &Gap) -> bool {
+    /// where it enters the kernel: of functions that take or give packets, or call the kernel, nothing is known.
+    fn is_not_by_chance(&self, worker: &TracedWorker, gap: &Gap) -> bool {
         let unknown = worker.gaps.iter().filter(|other| other.part == Part::Unknown);
         let elsewhere: u64 =
             unknown.filter(|other| other.name != gap.name).map(|other| other.times).sum();
@@ -300,7 +300,7 @@ impl Evidence<'_> {
         usual.powf(gap.times as f64) < BY_CHANCE_MAX && usual < 0.5
     }
 
-    fn gap(&self, worker: &Worker, together: &Together<'_>, share: f64) -> Cause {
+    fn gap(&self, worker: &TracedWorker, together: &Together<'_>, share: f64) -> Cause {
         let Together { kind, detail, .. } = together;
         let mut found = cause(*kind, detail, Some(worker), share);
         let (ns, times) = (together.ns(), together.times().max(1));
@@ -365,7 +365,7 @@ impl Evidence<'_> {
         found
     }
 
-    fn tracer(&self, worker: &Worker, causes: &mut Vec<Cause>) {
+    fn tracer(&self, worker: &TracedWorker, causes: &mut Vec<Cause>) {
         let tracer = worker.share(Part::Tracer);
         let unsure: u64 = worker.rows(Part::Tracer).map(|row| row.uncertainty_ns).sum();
         let unsure = unsure as f64 / worker.account.span_ns.max(1) as f64;
@@ -386,7 +386,7 @@ impl Evidence<'_> {
     }
 
     /// One function, or allocation, is most of the work.
-    fn work(&self, worker: &Worker, causes: &mut Vec<Cause>) {
+    fn work(&self, worker: &TracedWorker, causes: &mut Vec<Cause>) {
         let span_ns = worker.account.span_ns.max(1) as f64;
         let work_ns: f64 = worker.functions.iter().map(|(_, ns)| ns).sum();
         if work_ns < FUNCTION_SHARE_MIN * span_ns || !worker.is_cost_known(self.model) {
@@ -452,7 +452,7 @@ impl Evidence<'_> {
         let out: u64 = rows.iter().filter(is_out).map(|row| row.packets).sum();
         let into: u64 = rows.iter().filter(|row| !is_out(row)).map(|row| row.packets).sum();
         let worker = |thread: Option<u32>| {
-            let of = |worker: &&Worker| Some(worker.account.thread) == thread;
+            let of = |worker: &&TracedWorker| Some(worker.account.thread) == thread;
             self.workers.iter().find(of)
         };
         if let Some(most) = rows.iter().find(|row| !is_out(row)) {
@@ -517,7 +517,7 @@ impl Evidence<'_> {
         let most = self.losses.rows.iter().find(|row| WAY_IN.contains(&row.reason.as_str()));
         let thread =
             backlog.map(|backlog| backlog.thread).or_else(|| most.and_then(|row| row.thread));
-        let of = |worker: &&Worker| Some(worker.account.thread) == thread;
+        let of = |worker: &&TracedWorker| Some(worker.account.thread) == thread;
         let Some(worker) = self.workers.iter().find(of).or_else(|| self.workers.first()) else {
             return;
         };
@@ -562,7 +562,7 @@ impl Evidence<'_> {
 
     fn imbalance(&self, causes: &mut Vec<Cause>) {
         let Some(uneven) = &self.facts.uneven else { return };
-        let of = |worker: &&Worker| worker.account.thread == uneven.thread;
+        let of = |worker: &&TracedWorker| worker.account.thread == uneven.thread;
         let worker = self.workers.iter().find(of);
         let share = worker.map_or(0.0, |worker| worker.share(Part::Work));
         if share < SHARE_MIN {

@@ -56,7 +56,7 @@ impl CommonMode {
 
 /// `None` if too few functions can be compared.
 pub(crate) fn find(model: &Model) -> Option<CommonMode> {
-    let thread = (0..model.timed.len()).max_by_key(|&at| model.lanes[at].events)?;
+    let thread = (0..model.timed.len()).max_by_key(|&at| model.states[at].events)?;
     let timed = &model.timed[thread];
     let by = timed.buckets.len().div_ceil(BUCKETS).max(1);
     let mut deviations: Vec<Vec<Option<f64>>> = Vec::new();

@@ -8,8 +8,8 @@ use crate::result::{CORE_THREADS_MAX, COURSES_MAX, CoreRow, Course, ThreadRow};
 /// How far the threads used each CPU. Of a thread that was on several, idle polls are shared out by time.
 pub(crate) fn rows(model: &Model, threads: &[ThreadRow]) -> Vec<CoreRow> {
     let mut cores: BTreeMap<Option<u32>, CoreRow> = BTreeMap::new();
-    for ((number, lane), row) in (0_u64..).zip(&model.lanes).zip(threads) {
-        let ran = lane.ran.by_cpu.iter().map(|&(cpu, ns)| (cpu, ns.max(0).unsigned_abs()));
+    for ((number, state), row) in (0_u64..).zip(&model.states).zip(threads) {
+        let ran = state.ran.by_cpu.iter().map(|&(cpu, ns)| (cpu, ns.max(0).unsigned_abs()));
         let whole: u64 = ran.clone().map(|(_, ns)| ns).sum();
         for (cpu, ns) in ran.filter(|&(_, ns)| ns > 0) {
             let core = cores.entry(cpu).or_insert_with(|| CoreRow {
@@ -37,16 +37,16 @@ pub(crate) fn rows(model: &Model, threads: &[ThreadRow]) -> Vec<CoreRow> {
 
 /// Where the busiest threads were.
 pub(crate) fn courses(model: &Model) -> Vec<Course> {
-    let lanes = (0..)
-        .zip(&model.lanes)
-        .filter(|(_, lane)| lane.course.buckets.iter().any(|cells| !cells.is_empty()));
-    lanes
+    let states = (0..)
+        .zip(&model.states)
+        .filter(|(_, state)| state.course.buckets.iter().any(|cells| !cells.is_empty()));
+    states
         .take(COURSES_MAX)
-        .map(|(thread, lane)| Course {
+        .map(|(thread, state)| Course {
             thread,
-            start_ns: model.since(lane.course.start_ns()),
-            bucket_ns: lane.course.bucket_ns,
-            buckets: lane
+            start_ns: model.since(state.course.start_ns()),
+            bucket_ns: state.course.bucket_ns,
+            buckets: state
                 .course
                 .buckets
                 .iter()

@@ -11,7 +11,7 @@ mod health;
 mod kernel;
 mod traffic;
 
-use crate::account::{SHARE_MIN, Worker};
+use crate::account::{SHARE_MIN, TracedWorker};
 use crate::blocks::Block;
 use crate::model::Model;
 use crate::result::{Confidence, Finding, Layer, Mark, State};
@@ -33,7 +33,7 @@ const PAUSE_FACTOR: u64 = 20;
 pub(crate) struct Case<'a> {
     pub(crate) model: &'a Model,
     /// Whose account is made already.
-    pub(crate) workers: &'a [Worker],
+    pub(crate) workers: &'a [TracedWorker],
     pub(crate) blocks: &'a [Block],
     pub(crate) seed: u64,
     /// Packets known from elsewhere to be dropped.
@@ -59,7 +59,7 @@ pub(crate) struct Facts {
 pub(crate) struct Behind {
     pub(crate) thread: u32,
     pub(crate) words: String,
-    /// More frames than any ring holds came in one go: no burst.
+    /// More frames than any ring holds arrived in one go: no burst.
     pub(crate) is_lasting: bool,
 }
 
@@ -220,7 +220,7 @@ impl Case<'_> {
     /// Blocks without a stall: a stall falls into some function by chance and says nothing about its cost. Nor do shorter
     /// silences, where they are rare enough to be left out.
     fn quiet_blocks(&self) -> Vec<&Block> {
-        let all = self.model.lanes.iter().flat_map(|lane| &lane.worst.silences);
+        let all = self.model.states.iter().flat_map(|state| &state.worst.silences);
         let pauses = all.filter(|silence| {
             let row = self.model.row_of[silence.function as usize] as usize;
             let usual = self.model.rows[row].histogram.quantile(0.5);
@@ -253,7 +253,7 @@ impl Case<'_> {
 
     fn polls(&self) -> (u64, u64, u64) {
         let mut sum = (0, 0, 0);
-        for row in self.model.lanes.iter().flat_map(|lane| &lane.points.polls) {
+        for row in self.model.states.iter().flat_map(|state| &state.points.polls) {
             sum = (sum.0 + row.polls, sum.1 + row.empty, sum.2 + row.empty_ns);
         }
         if sum.0 == 0 {
@@ -270,7 +270,7 @@ impl Case<'_> {
     }
 
     fn sends(&self) -> (u64, u64, u64) {
-        let rows = self.model.lanes.iter().flat_map(|lane| &lane.points.sends);
+        let rows = self.model.states.iter().flat_map(|state| &state.points.sends);
         rows.fold((0, 0, 0), |sum, row| (sum.0 + row.asked, sum.1 + row.sent, sum.2 + row.short))
     }
 
@@ -291,7 +291,7 @@ impl Case<'_> {
 
     /// Productive polls that were full, of those that tell.
     fn full(&self) -> (u64, u64) {
-        let rows = self.model.lanes.iter().flat_map(|lane| &lane.points.polls);
+        let rows = self.model.states.iter().flat_map(|state| &state.points.polls);
         rows.fold((0, 0), |sum, row| (sum.0 + row.full, sum.1 + row.asked))
     }
 

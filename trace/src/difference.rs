@@ -245,7 +245,7 @@ fn same_load(rows: &[Row]) -> Option<bool> {
     Some(change.max(1.0 / change) <= 1.0 + LOAD_WITHIN)
 }
 
-/// A table as it is told; the largest change first, in what it takes.
+/// A table as it is reported; the largest change first, in what it takes.
 fn told(table: Table, rows: &[Row]) -> Option<DifferenceTable> {
     let of_table = rows.iter().filter(|row| row.figure.table == table);
     let mut told: Vec<DifferenceRow> = of_table.map(|row| row.told.clone()).collect();

@@ -25,7 +25,7 @@ const PAUSED_MAX: usize = 512;
 const MOMENTS_MAX: usize = 4_096;
 /// Shorter stretches are nothing to look at, ns.
 pub(crate) const STRETCH_NS_MIN: u64 = 20_000;
-/// Lengths of stretches told apart: powers of two from [`STRETCH_NS_MIN`] on.
+/// Lengths of stretches that are distinguished: powers of two from [`STRETCH_NS_MIN`] on.
 pub(crate) const LENGTHS: usize = 24;
 /// Results of system calls: try again.
 const EAGAIN: i32 = -11;
@@ -35,13 +35,13 @@ const EAGAIN: i32 = -11;
 pub(crate) enum Taken {
     /// Another task runs.
     Preempted(Option<FunctionKey>),
-    /// It waits in a system call, or, where those are not told, in a context; and was woken by a task.
+    /// It waits in a system call, or, where those are not recorded, in a context; and was woken by a task.
     Blocked { call: Option<u32>, node: u32, by: Option<FunctionKey> },
     /// It is in a system call that did something, or failed otherwise.
     Syscall(u32),
     /// It is in a system call that found nothing.
     FoundNothing(u32),
-    /// An interrupt or softirq runs; page faults are told apart by their number.
+    /// An interrupt or softirq runs; page faults are distinguished by their number.
     Interrupt(u32),
     /// It polls in vain.
     Empty(Option<Queue>),

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One pass over the events in bounded memory; everything that needs names or statistics comes after it. What a
-//! trace cannot tell is not told: see [`result::Coverage::withheld`] and [`result::State`].
+//! trace cannot show is not reported: see [`result::Coverage::withheld`] and [`result::State`].
 //!
 //! [`analyze`] reads a trace into a [`Report`]; [`diff`] compares two; [`text`] prints both. The types of results
 //! are in [`result`]. It reads no files itself, draws nothing, and writes no format.

@@ -1,6 +1,6 @@
 //! The stack machine: events in, calls with durations out, one stack per thread.
 //!
-//! It assumes what `laneway-trace-read` promises: events of a thread in time order, losses told where
+//! It assumes what `laneway-trace-read` promises: events of a thread in time order, losses reported where
 //! they are. It holds these rules (specification 6.2):
 //!
 //! - an exit closes the call it names; calls above it are cut, and counted;
@@ -35,7 +35,7 @@ use crate::series::Series;
 use crate::tree::{Mixer, NONE, Tree};
 use crate::worst::{JOINS, Join, Worst};
 
-/// Ports and reasons of lost packets told apart per thread.
+/// Ports and reasons of lost packets that are distinguished per thread.
 const DROPPED_MAX: usize = 1_024;
 /// Room that a thread has, by its place in order of first appearance: up to that place, buckets of its time series, and
 /// events kept to cut windows from. Many threads are many for being short: what they need in the end is a row.
@@ -105,7 +105,7 @@ impl Own {
 
 /// One open call.
 #[derive(Debug, Clone, Copy)]
-struct Frame {
+struct OpenCall {
     node: u32,
     function: u32,
     /// The key that a plain exit names; [`NO_KEY`] if the exit concerns signal handlers.
@@ -122,7 +122,7 @@ struct Frame {
 
 /// What is known of a thread.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ThreadState {
     pub(crate) thread: Thread,
     pub(crate) cpus: Vec<u32>,
     pub(crate) events: u64,
@@ -144,14 +144,14 @@ pub(crate) struct Lane {
     pub(crate) worst: Worst,
     pub(crate) course: Course,
     pub(crate) ran: Ran,
-    stack: Vec<Frame>,
+    stack: Vec<OpenCall>,
     started: bool,
     /// The last function event was an exit: the next entry ends a gap between siblings.
     just_left: bool,
     signalled: bool,
     lossy: bool,
     anonymous: bool,
-    /// Calls can no longer be told.
+    /// Calls can no longer be reconstructed.
     unsound: bool,
     too_deep: u64,
     /// Open calls beyond [`STACK_MAX`].
@@ -164,7 +164,7 @@ pub(crate) struct Ran {
     /// What is counted: until when, and how long it had been off its CPU by then, ns.
     until_ns: u64,
     off_ns: u64,
-    /// The CPU told last.
+    /// The CPU reported last.
     cpu: Option<u32>,
     /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be short by
     /// the time between as long as it is away.
@@ -172,7 +172,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Counts the time up to `until_ns` for `cpu`, or the one told last.
+    /// Counts the time up to `until_ns` for `cpu`, or the one reported last.
     fn count(&mut self, cpu: Option<u32>, until_ns: u64, off_ns: u64) {
         self.cpu = cpu.or(self.cpu);
         let since = until_ns.saturating_sub(self.until_ns) as i64;
@@ -217,7 +217,7 @@ pub(crate) struct Counts {
     pub(crate) receives: u64,
     pub(crate) samples: u64,
     pub(crate) holes: Vec<(u64, u64)>,
-    /// Of each of these: events that are missing, and the lane where it concerns only one.
+    /// Of each of these: events that are missing, and the thread where it concerns only one.
     pub(crate) holes_told: Vec<(Option<u64>, Option<u32>)>,
 }
 
@@ -227,7 +227,7 @@ pub(crate) struct Machine {
     pub(crate) counts: Counts,
     pub(crate) keys: Vec<FunctionKey>,
     pub(crate) tree: Tree,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) states: Vec<ThreadState>,
     pub(crate) pools: Pools,
     /// From an exit to the next entry below the same call: what the tracer costs outside of calls.
     pub(crate) gaps: Histogram,
@@ -246,7 +246,7 @@ impl Machine {
             counts: Counts::default(),
             keys,
             tree: Tree::default(),
-            lanes: Vec::new(),
+            states: Vec::new(),
             pools: Pools::default(),
             gaps: Histogram::default(),
             numbers: HashMap::default(),
@@ -270,13 +270,13 @@ impl Machine {
             return;
         };
         if let Some(cpu) = cpu {
-            self.lanes[place as usize].saw_cpu(cpu);
+            self.states[place as usize].saw_cpu(cpu);
         }
         let mut done = 0;
         for stride in events.chunks(STRIDE) {
             let mut step = Step {
                 thread: place,
-                lane: &mut self.lanes[place as usize],
+                state: &mut self.states[place as usize],
                 tree: &mut self.tree,
                 pools: &mut self.pools,
                 counts: &mut self.counts,
@@ -291,27 +291,27 @@ impl Machine {
                 step.event(event);
                 left = rest;
             }
-            let lane = &mut self.lanes[place as usize];
-            lane.events += stride.len() as u64;
+            let state = &mut self.states[place as usize];
+            state.events += stride.len() as u64;
             done += stride.len();
-            lane.worst.passed(stride.len(), &events[..done]);
+            state.worst.passed(stride.len(), &events[..done]);
         }
-        let lane = &mut self.lanes[place as usize];
-        lane.worst.keep(events);
-        let (last_ns, off_ns) = (lane.last_ns, lane.off_cpu_ns());
-        lane.ran.count(cpu, last_ns, off_ns);
+        let state = &mut self.states[place as usize];
+        state.worst.keep(events);
+        let (last_ns, off_ns) = (state.last_ns, state.off_cpu_ns());
+        state.ran.count(cpu, last_ns, off_ns);
     }
 
     /// Closes what is still open at the end of the trace.
     pub(crate) fn finish(&mut self) {
-        for index in 0..self.lanes.len() {
-            let lane = &mut self.lanes[index];
-            self.counts.open += lane.stack.len() as u64;
-            self.counts.too_deep += lane.too_deep;
-            let end = lane.last_ns;
-            unwind(lane, &mut self.tree, 0, end);
-            lane.worst.finish();
-            lane.course.gather(&lane.spent, end);
+        for index in 0..self.states.len() {
+            let state = &mut self.states[index];
+            self.counts.open += state.stack.len() as u64;
+            self.counts.too_deep += state.too_deep;
+            let end = state.last_ns;
+            unwind(state, &mut self.tree, 0, end);
+            state.worst.finish();
+            state.course.gather(&state.spent, end);
         }
         self.sort_lanes();
     }
@@ -319,15 +319,15 @@ impl Machine {
     /// The busiest first, by time that was not spent off the CPU, then by events.
     fn sort_lanes(&mut self) {
         let off_cpu = [Own::Preempted as u32, Own::Waiting as u32];
-        let busy = |lane: &Lane| (lane.series.spent(&off_cpu), lane.events);
-        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
-        order.sort_by_cached_key(|&at| std::cmp::Reverse(busy(&self.lanes[at])));
+        let busy = |state: &ThreadState| (state.series.spent(&off_cpu), state.events);
+        let mut order: Vec<usize> = (0..self.states.len()).collect();
+        order.sort_by_cached_key(|&at| std::cmp::Reverse(busy(&self.states[at])));
         let mut place_of = vec![0; order.len()];
         for (place, &at) in (0_u32..).zip(&order) {
             place_of[at] = place;
         }
-        let mut lanes: Vec<Option<Lane>> = self.lanes.drain(..).map(Some).collect();
-        self.lanes.extend(order.iter().filter_map(|&at| lanes[at].take()));
+        let mut states: Vec<Option<ThreadState>> = self.states.drain(..).map(Some).collect();
+        self.states.extend(order.iter().filter_map(|&at| states[at].take()));
         let moved = |place: u32| place_of.get(place as usize).copied().unwrap_or(place);
         self.places.iter_mut().flatten().for_each(|place| *place = moved(*place));
         self.tree.nodes.iter_mut().for_each(|node| node.max_thread = moved(node.max_thread));
@@ -355,14 +355,14 @@ impl Consumer for Machine {
             self.places.resize(place + 1, None);
         }
         if let Some(known) = self.places[place] {
-            self.lanes[known as usize].thread = thread.clone();
+            self.states[known as usize].thread = thread.clone();
             return;
         }
         self.counts.threads += 1;
-        if self.lanes.len() < THREADS_MAX {
-            self.places[place] = Some(self.lanes.len() as u32);
-            let room = ROOMS.iter().find(|room| self.lanes.len() < room.0).unwrap_or(&ROOMS[2]);
-            self.lanes.push(Lane::new(thread.clone(), room.1, room.2));
+        if self.states.len() < THREADS_MAX {
+            self.places[place] = Some(self.states.len() as u32);
+            let room = ROOMS.iter().find(|room| self.states.len() < room.0).unwrap_or(&ROOMS[2]);
+            self.states.push(ThreadState::new(thread.clone(), room.1, room.2));
         }
     }
 
@@ -385,14 +385,14 @@ impl Consumer for Machine {
         let jumps = time_ns.abs_diff(origin) > SPAN_NS_MAX;
         self.counts.clock_jumps += u64::from(jumps);
         let time_ns = if jumps { origin } else { time_ns };
-        let lane = &mut self.lanes[place as usize];
+        let state = &mut self.states[place as usize];
         if let Some(cpu) = cpu {
-            lane.saw_cpu(cpu);
+            state.saw_cpu(cpu);
         }
-        lane.events += 1;
-        lane.first_ns = lane.first_ns.min(time_ns);
-        lane.last_ns = lane.last_ns.max(time_ns);
-        lane.series.reach(lane.last_ns);
+        state.events += 1;
+        state.first_ns = state.first_ns.min(time_ns);
+        state.last_ns = state.last_ns.max(time_ns);
+        state.series.reach(state.last_ns);
         let mut node = NONE;
         for &key in stack.iter().rev().take(DEPTH_MAX) {
             let function = number(&mut self.numbers, &mut self.keys, key);
@@ -424,24 +424,24 @@ impl Consumer for Machine {
         }
         for id in threads {
             let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { continue };
-            let lane = &mut self.lanes[place as usize];
-            self.counts.cut += lane.stack.len() as u64;
-            let end = lane.last_ns;
-            unwind(lane, &mut self.tree, 0, end);
-            lane.lossy = true;
-            lane.unsound |= lane.anonymous;
-            lane.signalled = false;
-            lane.just_left = false;
-            lane.points.pause();
-            lane.worst.pause();
-            lane.ledger.pause();
-            // The next event begins anew: what lies between belongs to nobody.
-            lane.started = false;
+            let state = &mut self.states[place as usize];
+            self.counts.cut += state.stack.len() as u64;
+            let end = state.last_ns;
+            unwind(state, &mut self.tree, 0, end);
+            state.lossy = true;
+            state.unsound |= state.anonymous;
+            state.signalled = false;
+            state.just_left = false;
+            state.points.pause();
+            state.worst.pause();
+            state.ledger.pause();
+            // The next event begins anew: what lies between belongs to no call.
+            state.started = false;
         }
     }
 }
 
-impl Lane {
+impl ThreadState {
     /// Packets were lost.
     fn drop(&mut self, port: u16, reason: FunctionKey, packets: u64) {
         let place = self.dropped.iter().position(|row| (row.0, row.1) == (port, reason));
@@ -452,7 +452,7 @@ impl Lane {
         }
     }
 
-    /// Moments of the program are told, and no calls.
+    /// Moments of the program are recorded, and no calls.
     pub(crate) const fn tells_points(&self) -> bool {
         self.points.running()
     }
@@ -502,27 +502,27 @@ impl Lane {
 }
 
 /// Closes the frames above `depth` as cut, at `end_ns`.
-fn unwind(lane: &mut Lane, tree: &mut Tree, depth: usize, end_ns: u64) {
-    lane.beyond = 0;
-    while lane.stack.len() > depth {
-        let Some(frame) = lane.stack.pop() else { return };
+fn unwind(state: &mut ThreadState, tree: &mut Tree, depth: usize, end_ns: u64) {
+    state.beyond = 0;
+    while state.stack.len() > depth {
+        let Some(frame) = state.stack.pop() else { return };
         let duration = end_ns.saturating_sub(frame.start_ns);
         let own = duration.saturating_sub(frame.foreign_ns);
-        if lane.stack.len() < DEPTH_MAX
+        if state.stack.len() < DEPTH_MAX
             && let Some(node) = tree.nodes.get_mut(frame.node as usize)
         {
             node.cut += 1;
             node.cut_ns += own;
         }
-        pass_up(lane, frame, duration);
+        pass_up(state, frame, duration);
     }
 }
 
 /// Tells the frame below how much of its time was a signal handler's.
 #[inline]
-fn pass_up(lane: &mut Lane, frame: Frame, duration_ns: u64) {
+fn pass_up(state: &mut ThreadState, frame: OpenCall, duration_ns: u64) {
     if (frame.asynchronous || frame.foreign_ns > 0)
-        && let Some(below) = lane.stack.last_mut()
+        && let Some(below) = state.stack.last_mut()
     {
         below.foreign_ns += if frame.asynchronous { duration_ns } else { frame.foreign_ns };
         below.key = NO_KEY;
@@ -546,7 +546,7 @@ const fn is_kernels(kind: Kind) -> bool {
 }
 
 /// Is the innermost system call one that gives packets away?
-fn is_sending(stack: &[Frame]) -> bool {
+fn is_sending(stack: &[OpenCall]) -> bool {
     let call = stack.iter().rev().find(|frame| frame.function == Own::Syscall as u32);
     call.is_some_and(|call| {
         matches!(calls::kind(call.detail), calls::Kind::Send | calls::Kind::Transfer)
@@ -556,7 +556,7 @@ fn is_sending(stack: &[Frame]) -> bool {
 /// Everything one event touches, borrowed once per stride.
 struct Step<'a> {
     thread: u32,
-    lane: &'a mut Lane,
+    state: &'a mut ThreadState,
     tree: &'a mut Tree,
     pools: &'a mut Pools,
     counts: &'a mut Counts,
@@ -569,14 +569,14 @@ impl Step<'_> {
     /// Follows plain events and returns how many that were; the first that is not is left as it was.
     #[inline]
     fn calls(&mut self, events: &[Event]) -> usize {
-        let lane = &mut *self.lane;
-        if !lane.started || lane.unsound || lane.signalled || !lane.worst.began(lane.last_ns) {
+        let state = &mut *self.state;
+        if !state.started || state.unsound || state.signalled || !state.worst.began(state.last_ns) {
             return 0;
         }
-        let longest_ns = lane.worst.longest_ns().min(STRETCH_NS_MIN - 1);
-        let end_ns = lane.series.open_end_ns().min(lane.course.open_end_ns());
-        let believed = lane.anonymous && !lane.lossy;
-        let (mut last_ns, mut just_left) = (lane.last_ns, lane.just_left);
+        let longest_ns = state.worst.longest_ns().min(STRETCH_NS_MIN - 1);
+        let end_ns = state.series.open_end_ns().min(state.course.open_end_ns());
+        let believed = state.anonymous && !state.lossy;
+        let (mut last_ns, mut just_left) = (state.last_ns, state.just_left);
         let (mut entries, mut exits) = (0, 0);
         for event in events {
             let now = event.time_ns;
@@ -584,8 +584,8 @@ impl Step<'_> {
                 break;
             }
             let since_ns = now - last_ns;
-            let depth = lane.stack.len();
-            let Some(top) = lane.stack.last_mut() else { break };
+            let depth = state.stack.len();
+            let Some(top) = state.stack.last_mut() else { break };
             // The ledger has what the kernel does.
             if top.function < Own::ALL.len() as u32 {
                 break;
@@ -601,16 +601,16 @@ impl Step<'_> {
                 if depth >= DEPTH_MAX {
                     break;
                 }
-                let Some(spent) = lane.spent.get_mut(top.node as usize) else { break };
+                let Some(spent) = state.spent.get_mut(top.node as usize) else { break };
                 *spent += since_ns;
                 self.tree.nodes[top.node as usize].self_ns += since_ns;
-                lane.series.sum(top.function).self_ns += since_ns;
+                state.series.sum(top.function).self_ns += since_ns;
                 if std::mem::take(&mut just_left) {
                     self.gaps.record(bucket_of(since_ns));
                 }
                 let node = &self.tree.nodes[child as usize];
                 top.children |= node.bit();
-                lane.stack.push(Frame {
+                state.stack.push(OpenCall {
                     node: child,
                     function: node.function,
                     key,
@@ -626,14 +626,14 @@ impl Step<'_> {
                     break;
                 }
                 let Some(node) = self.tree.nodes.get_mut(top.node as usize) else { break };
-                let Some(spent) = lane.spent.get_mut(top.node as usize) else { break };
+                let Some(spent) = state.spent.get_mut(top.node as usize) else { break };
                 *spent += since_ns;
                 node.self_ns += since_ns;
                 let bucket = node.call(top.start_ns, now - top.start_ns, top.children, self.thread);
-                let cell = lane.series.sum(top.function);
+                let cell = state.series.sum(top.function);
                 cell.self_ns += since_ns;
                 cell.call(bucket);
-                lane.stack.pop();
+                state.stack.pop();
                 just_left = true;
                 exits += 1;
             }
@@ -641,12 +641,12 @@ impl Step<'_> {
         }
         let followed = entries + exits;
         if followed > 0 {
-            lane.worst.heard(last_ns);
-            lane.ledger.passed(last_ns);
-            lane.series.events(followed as u32); // at most a stride
-            lane.entries += entries as u64;
+            state.worst.heard(last_ns);
+            state.ledger.passed(last_ns);
+            state.series.events(followed as u32); // at most a stride
+            state.entries += entries as u64;
         }
-        (lane.last_ns, lane.just_left) = (last_ns, just_left);
+        (state.last_ns, state.just_left) = (last_ns, just_left);
         self.counts.entries += entries as u64;
         self.counts.exits += exits as u64;
         followed
@@ -659,28 +659,28 @@ impl Step<'_> {
         let mut now = event.time_ns;
         if now.abs_diff(origin) > SPAN_NS_MAX {
             self.counts.clock_jumps += 1;
-            now = self.lane.last_ns.max(origin);
+            now = self.state.last_ns.max(origin);
         }
-        if self.lane.started {
-            if now < self.lane.last_ns {
+        if self.state.started {
+            if now < self.state.last_ns {
                 self.counts.clock_backwards += 1;
-                now = self.lane.last_ns;
+                now = self.state.last_ns;
             }
         } else {
             self.begin(&mut now);
         }
-        if self.lane.course.is_over(now) {
-            let lane = &mut *self.lane;
-            let top = lane.stack.last().map_or(NONE, |frame| frame.node);
-            lane.course.cross(&lane.spent, top, lane.last_ns, now);
+        if self.state.course.is_over(now) {
+            let state = &mut *self.state;
+            let top = state.stack.last().map_or(NONE, |frame| frame.node);
+            state.course.cross(&state.spent, top, state.last_ns, now);
         }
-        self.lane.series.events(1);
-        if self.lane.told_ns.is_none() && !is_kernels(event.kind) {
+        self.state.series.events(1);
+        if self.state.told_ns.is_none() && !is_kernels(event.kind) {
             let began_ns = match event.kind {
                 Kind::EmptyRun { lasted_ns, .. } => now.saturating_sub(lasted_ns.into()),
                 _ => now,
             };
-            self.lane.told_ns = Some(began_ns.max(self.lane.first_ns));
+            self.state.told_ns = Some(began_ns.max(self.state.first_ns));
         }
         match event.kind {
             Kind::Enter(key) => self.enter(key, now),
@@ -688,98 +688,100 @@ impl Step<'_> {
             Kind::LeaveInnermost => self.leave_innermost(now),
             _ => self.point(event.kind, now),
         }
-        self.lane.last_ns = now;
+        self.state.last_ns = now;
     }
 
     #[cold]
     fn begin(&mut self, now: &mut u64) {
-        let lane = &mut *self.lane;
-        if *now < lane.last_ns {
+        let state = &mut *self.state;
+        if *now < state.last_ns {
             self.counts.clock_backwards += 1;
-            *now = lane.last_ns;
+            *now = state.last_ns;
         }
-        lane.started = true;
-        lane.first_ns = lane.first_ns.min(*now);
-        lane.last_ns = *now;
-        lane.series.reach(*now);
-        lane.worst.resume(*now);
+        state.started = true;
+        state.first_ns = state.first_ns.min(*now);
+        state.last_ns = *now;
+        state.series.reach(*now);
+        state.worst.resume(*now);
         if self.thread < TIME_LINES_MAX as u32 {
-            lane.course.begin(*now);
+            state.course.begin(*now);
         }
         // What lies between is counted for no CPU.
-        lane.ran.until_ns = *now;
+        state.ran.until_ns = *now;
     }
 
     /// Charges the time since the last event to the innermost call.
     #[inline]
     fn settle(&mut self, now: u64) {
-        let lane = &mut *self.lane;
-        if let Some(top) = lane.stack.last() {
-            let since = now - lane.last_ns;
+        let state = &mut *self.state;
+        if let Some(top) = state.stack.last() {
+            let since = now - state.last_ns;
             if let Some(node) = self.tree.nodes.get_mut(top.node as usize) {
                 node.self_ns += since;
             }
-            lane.series.spend(top.function, lane.last_ns, now);
+            state.series.spend(top.function, state.last_ns, now);
             if top.function < Own::ALL.len() as u32 && top.function >= Own::Preempted as u32 {
                 let detail = top.detail;
                 match top.function {
-                    function if function == Own::Syscall as u32 => lane.ledger.in_call(since),
-                    function if function == Own::Preempted as u32 => lane.ledger.off(since),
-                    function if function == Own::Waiting as u32 => lane.ledger.off(since),
-                    function if function == Own::OtherFunctions as u32 => lane.ledger.own(since),
+                    function if function == Own::Syscall as u32 => state.ledger.in_call(since),
+                    function if function == Own::Preempted as u32 => state.ledger.off(since),
+                    function if function == Own::Waiting as u32 => state.ledger.off(since),
+                    function if function == Own::OtherFunctions as u32 => state.ledger.own(since),
                     // What a send does at once in the name of the receiver is the send's.
-                    _ if is_sending(&lane.stack) => lane.ledger.in_call(since),
-                    _ => lane.ledger.interrupted(detail, since),
+                    _ if is_sending(&state.stack) => state.ledger.in_call(since),
+                    _ => state.ledger.interrupted(detail, since),
                 }
             } else {
-                lane.ledger.own(since);
+                state.ledger.own(since);
             }
             let place = top.node as usize;
-            if place >= lane.spent.len() && top.node != NONE {
-                lane.spent.resize(self.tree.nodes.len().max(place + 1), 0);
+            if place >= state.spent.len() && top.node != NONE {
+                state.spent.resize(self.tree.nodes.len().max(place + 1), 0);
             }
-            if let Some(spent) = lane.spent.get_mut(place) {
+            if let Some(spent) = state.spent.get_mut(place) {
                 *spent += since;
             }
         } else {
-            lane.ledger.own(now - lane.last_ns);
-            lane.series.reach(now);
+            state.ledger.own(now - state.last_ns);
+            state.series.reach(now);
         }
     }
 
     /// The innermost call that is the program's own.
     fn innermost(&self) -> u32 {
         let kernel = Own::Preempted as u32..Own::OtherFunctions as u32;
-        let own = self.lane.stack.iter().rev().find(|frame| !kernel.contains(&frame.function));
+        let own = self.state.stack.iter().rev().find(|frame| !kernel.contains(&frame.function));
         own.map_or(NONE, |frame| frame.node)
     }
 
     /// A function event: the stretch of silence before it ends.
     #[inline]
     fn note(&mut self, now: u64) {
-        if self.lane.worst.is_long(now) {
-            let stack = &self.lane.stack;
+        if self.state.worst.is_long(now) {
+            let stack = &self.state.stack;
             if let Some(top) = stack.last() {
                 let functions = stack.iter().map(|frame| frame.function);
-                self.lane.worst.consider(top.node, top.function, now, functions);
+                self.state.worst.consider(top.node, top.function, now, functions);
             }
         }
-        self.lane.worst.heard(now);
+        self.state.worst.heard(now);
     }
 
     /// A function event, once its time is settled: the stretch before it is booked.
     #[inline]
     fn book(&mut self, now: u64) {
         let node = self.innermost();
-        self.lane.ledger.program(now, node, None);
+        self.state.ledger.program(now, node, None);
     }
 
     /// The same at a point: without calls around it, what it ends is a call of its own.
     fn note_point(&mut self, own: Own, now: u64) {
-        if self.lane.stack.is_empty() && self.lane.points.running() && self.lane.worst.is_long(now)
+        if self.state.stack.is_empty()
+            && self.state.points.running()
+            && self.state.worst.is_long(now)
         {
             let node = self.tree.child(NONE, own as u32);
-            self.lane.worst.consider(node, own as u32, now, std::iter::once(own as u32));
+            self.state.worst.consider(node, own as u32, now, std::iter::once(own as u32));
         }
         self.note(now);
     }
@@ -787,24 +789,24 @@ impl Step<'_> {
     #[inline]
     fn enter(&mut self, key: FunctionKey, now: u64) {
         self.counts.entries += 1;
-        self.lane.entries += 1;
-        if self.lane.unsound {
+        self.state.entries += 1;
+        if self.state.unsound {
             self.counts.unsound += 1;
             return;
         }
         self.settle(now);
         self.note(now);
         self.book(now);
-        if std::mem::take(&mut self.lane.just_left) && !self.lane.stack.is_empty() {
-            self.gaps.record(bucket_of(now - self.lane.last_ns));
+        if std::mem::take(&mut self.state.just_left) && !self.state.stack.is_empty() {
+            self.gaps.record(bucket_of(now - self.state.last_ns));
         }
-        if self.lane.stack.len() >= STACK_MAX {
-            self.lane.too_deep += 1;
-            self.lane.beyond += 1;
+        if self.state.stack.len() >= STACK_MAX {
+            self.state.too_deep += 1;
+            self.state.beyond += 1;
             return;
         }
         let function = number(self.numbers, self.keys, key);
-        let asynchronous = std::mem::take(&mut self.lane.signalled);
+        let asynchronous = std::mem::take(&mut self.state.signalled);
         if function == Own::OtherFunctions as u32 {
             self.counts.functions_refused += 1;
             self.push(function, NO_KEY, now, asynchronous, 0);
@@ -814,12 +816,12 @@ impl Step<'_> {
     }
 
     fn push(&mut self, function: u32, key: FunctionKey, now: u64, asynchronous: bool, detail: u32) {
-        let lane = &mut *self.lane;
-        let too_deep = lane.stack.len() >= DEPTH_MAX;
+        let state = &mut *self.state;
+        let too_deep = state.stack.len() >= DEPTH_MAX;
         if too_deep {
-            lane.too_deep += 1;
+            state.too_deep += 1;
         }
-        let parent = match lane.stack.last() {
+        let parent = match state.stack.last() {
             Some(top) if !asynchronous || too_deep => top.node,
             _ => NONE,
         };
@@ -828,7 +830,7 @@ impl Step<'_> {
             // No room: the call is charged to its caller's context.
             node = parent;
         } else {
-            if let Some(top) = lane.stack.last_mut()
+            if let Some(top) = state.stack.last_mut()
                 && !asynchronous
             {
                 top.children |= self.tree.nodes[node as usize].bit();
@@ -839,7 +841,7 @@ impl Step<'_> {
                 self.tree.remember(parent, key, node);
             }
         }
-        lane.stack.push(Frame {
+        state.stack.push(OpenCall {
             node,
             function,
             key: if asynchronous || too_deep { NO_KEY } else { key },
@@ -854,121 +856,122 @@ impl Step<'_> {
     #[inline]
     fn leave(&mut self, key: FunctionKey, now: u64) {
         self.counts.exits += 1;
-        if self.lane.unsound {
+        if self.state.unsound {
             self.counts.unsound += 1;
             return;
         }
         self.settle(now);
         self.note(now);
         self.book(now);
-        if self.lane.beyond > 0 {
-            self.lane.beyond -= 1;
+        if self.state.beyond > 0 {
+            self.state.beyond -= 1;
             return;
         }
         let function = number(self.numbers, self.keys, key);
-        match self.lane.stack.last() {
+        match self.state.stack.last() {
             Some(top) if top.function == function => self.pop(now),
             _ => self.leave_other(function, now),
         }
-        self.lane.just_left = true;
+        self.state.just_left = true;
     }
 
     #[cold]
     fn leave_other(&mut self, function: u32, now: u64) {
         // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all of it.
-        let from = self.lane.stack.len().saturating_sub(DEPTH_MAX);
-        let inner = &self.lane.stack[from..];
+        let from = self.state.stack.len().saturating_sub(DEPTH_MAX);
+        let inner = &self.state.stack[from..];
         let found = inner.iter().rposition(|frame| frame.function == function);
         let Some(depth) = found.map(|at| from + at) else {
             self.counts.unmatched += 1;
             return;
         };
         self.counts.mismatched += 1;
-        self.counts.cut += (self.lane.stack.len() - depth - 1) as u64;
-        unwind(self.lane, self.tree, depth + 1, now);
+        self.counts.cut += (self.state.stack.len() - depth - 1) as u64;
+        unwind(self.state, self.tree, depth + 1, now);
         self.pop(now);
     }
 
     fn leave_innermost(&mut self, now: u64) {
         self.counts.exits += 1;
-        self.lane.anonymous = true;
-        if self.lane.lossy && !self.lane.unsound {
-            self.lane.unsound = true;
-            self.counts.cut += self.lane.stack.len() as u64;
-            unwind(self.lane, self.tree, 0, now);
+        self.state.anonymous = true;
+        if self.state.lossy && !self.state.unsound {
+            self.state.unsound = true;
+            self.counts.cut += self.state.stack.len() as u64;
+            unwind(self.state, self.tree, 0, now);
         }
-        if self.lane.unsound {
+        if self.state.unsound {
             self.counts.unsound += 1;
             return;
         }
         self.settle(now);
         self.note(now);
         self.book(now);
-        if self.lane.beyond > 0 {
-            self.lane.beyond -= 1;
-        } else if self.lane.stack.is_empty() {
+        if self.state.beyond > 0 {
+            self.state.beyond -= 1;
+        } else if self.state.stack.is_empty() {
             self.counts.unmatched += 1;
         } else {
             self.pop(now);
         }
-        self.lane.just_left = true;
+        self.state.just_left = true;
     }
 
     /// Closes the innermost call, seen whole.
     #[inline]
     fn pop(&mut self, now: u64) {
-        let lane = &mut *self.lane;
-        let Some(frame) = lane.stack.pop() else { return };
+        let state = &mut *self.state;
+        let Some(frame) = state.stack.pop() else { return };
         let duration = now - frame.start_ns;
         let own = duration.saturating_sub(frame.foreign_ns);
-        if lane.stack.len() < DEPTH_MAX
+        if state.stack.len() < DEPTH_MAX
             && let Some(node) = self.tree.nodes.get_mut(frame.node as usize)
         {
             let bucket = node.call(frame.start_ns, own, frame.children, self.thread);
-            lane.series.call(frame.function, bucket);
+            state.series.call(frame.function, bucket);
         }
-        pass_up(lane, frame, duration);
+        pass_up(state, frame, duration);
     }
 
-    /// A call that is told only when it is over, `lasted_ns` before now at most. Gives its context and how long it was.
+    /// A call that is reported only when it is over, begun at most `lasted_ns` before now. Gives its context and its
+    /// length.
     fn past_call(&mut self, own: Own, calls: u64, lasted_ns: u64, now: u64) -> (u32, u64) {
-        let begin = now.saturating_sub(lasted_ns).max(self.lane.last_ns);
+        let begin = now.saturating_sub(lasted_ns).max(self.state.last_ns);
         self.settle(begin);
-        self.lane.last_ns = begin;
+        self.state.last_ns = begin;
         self.push(own as u32, NO_KEY, begin, false, 0);
         self.settle(now);
-        self.lane.last_ns = now;
-        let node = self.lane.stack.last().map_or(NONE, |frame| frame.node);
+        self.state.last_ns = now;
+        let node = self.state.stack.last().map_or(NONE, |frame| frame.node);
         self.pop(now);
         if let Some(node) = self.tree.nodes.get_mut(node as usize) {
             node.calls += calls.saturating_sub(1);
         }
-        self.lane.just_left = false;
+        self.state.just_left = false;
         (node, now - begin)
     }
 
     fn point(&mut self, kind: Kind, now: u64) {
-        self.lane.just_left = false;
-        let since = now - self.lane.last_ns;
-        let alone = self.lane.stack.is_empty();
+        self.state.just_left = false;
+        let since = now - self.state.last_ns;
+        let alone = self.state.stack.is_empty();
         // Without calls around it a point ends the time since the event before it.
-        let told = if alone && self.lane.points.running() { since } else { 0 };
+        let told = if alone && self.state.points.running() { since } else { 0 };
         match kind {
             Kind::Receive { port, queue, asked, got } => {
                 let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
                 self.counts.receives += 1;
-                self.lane.points.receive((port, queue), asked, got, told, now);
-                self.lane.series.packets(u32::from(got));
-                let off_cpu_ns = self.lane.off_cpu_ns();
-                let idle_ns = self.lane.points.round(got == 0, now, off_cpu_ns);
-                self.lane.series.idle(idle_ns);
+                self.state.points.receive((port, queue), asked, got, told, now);
+                self.state.series.packets(u32::from(got));
+                let off_cpu_ns = self.state.off_cpu_ns();
+                let idle_ns = self.state.points.round(got == 0, now, off_cpu_ns);
+                self.state.series.idle(idle_ns);
                 self.after(own, told, now);
             }
             Kind::EmptyRun { queue, polls, lasted_ns } => {
                 self.empty_run(queue, polls, lasted_ns, now)
             }
             Kind::Send { port, queue, asked, sent } => {
-                self.lane.points.send((port, queue), asked, sent, told, now);
+                self.state.points.send((port, queue), asked, sent, told, now);
                 self.after(Own::Send, told, now);
             }
             Kind::Pool { action, pool, buffers } => {
@@ -976,17 +979,17 @@ impl Step<'_> {
                 self.after(Own::PoolUse, told, now);
             }
             Kind::Dropped { port, packets, reason } => {
-                self.lane.drop(port, reason, packets.into());
+                self.state.drop(port, reason, packets.into());
                 // By the clock of who counts, and no end of anything.
                 self.settle(now);
             }
             Kind::Signal(_) => {
                 self.counts.signals += 1;
                 self.settle(now);
-                self.lane.signalled = true;
+                self.state.signalled = true;
             }
             Kind::Point { point, .. } => {
-                self.lane.points.other(point, now);
+                self.state.points.other(point, now);
                 self.note_point(Own::OtherPoint, now);
                 self.after(Own::OtherPoint, told, now);
             }
@@ -995,46 +998,46 @@ impl Step<'_> {
         }
     }
 
-    /// Polls that found nothing, told afterwards.
+    /// Polls that found nothing, reported afterwards.
     fn empty_run(&mut self, queue: Option<Queue>, polls: u32, lasted_ns: u32, now: u64) {
-        let since = now - self.lane.last_ns;
+        let since = now - self.state.last_ns;
         let node = self.innermost();
-        self.lane.worst.excuse();
+        self.state.worst.excuse();
         self.note(now);
         let lasted = u64::from(lasted_ns).min(since);
-        self.lane.points.empty_run(queue, polls, lasted, now);
-        let off_cpu_ns = self.lane.off_cpu_ns();
-        self.lane.points.rounds(lasted, now, off_cpu_ns);
-        self.lane.series.idle(lasted);
+        self.state.points.empty_run(queue, polls, lasted, now);
+        let off_cpu_ns = self.state.off_cpu_ns();
+        self.state.points.rounds(lasted, now, off_cpu_ns);
+        self.state.series.idle(lasted);
         let (polling, spent_ns) = self.past_call(Own::EmptyPolls, u64::from(polls), lasted, now);
         // The ledger has it, by queue, and with the system calls that were such polls.
-        if let Some(spent) = self.lane.spent.get_mut(polling as usize) {
+        if let Some(spent) = self.state.spent.get_mut(polling as usize) {
             *spent = spent.saturating_sub(spent_ns);
         }
-        self.lane.course.spend(polling, now - spent_ns, now);
-        self.lane.ledger.program(now, node, Some((queue, u64::from(lasted_ns))));
+        self.state.course.spend(polling, now - spent_ns, now);
+        self.state.ledger.program(now, node, Some((queue, u64::from(lasted_ns))));
     }
 
     /// What the kernel tells of the thread.
     fn kernel(&mut self, kind: Kind, now: u64) {
         self.counts.kernel += 1;
-        self.lane.kernel_events += 1;
+        self.state.kernel_events += 1;
         match kind {
             Kind::SwitchedOut { runnable } => {
                 self.counts.switches += 1;
                 let own = if runnable { Own::Preempted } else { Own::Waiting };
                 self.open(own, now, u32::from(runnable));
-                self.lane.ledger.leaves();
+                self.state.ledger.leaves();
             }
             Kind::TookOver(task) => {
                 self.settle(now);
-                self.lane.ledger.took_over(task);
+                self.state.ledger.took_over(task);
             }
             Kind::WokenBy(task) => {
                 self.settle(now);
                 let off = [Own::Preempted as u32, Own::Waiting as u32];
-                if self.lane.stack.last().is_some_and(|frame| off.contains(&frame.function)) {
-                    self.lane.ledger.woken_by(task);
+                if self.state.stack.last().is_some_and(|frame| off.contains(&frame.function)) {
+                    self.state.ledger.woken_by(task);
                 }
             }
             Kind::SwitchedIn => self.close(&[Own::Preempted, Own::Waiting], now),
@@ -1048,7 +1051,7 @@ impl Step<'_> {
             }
             Kind::Returned(value) => {
                 self.settle(now);
-                self.lane.ledger.returned(value);
+                self.state.ledger.returned(value);
             }
             Kind::SyscallOut(_) => self.close(&[Own::Syscall], now),
             _ => {}
@@ -1059,18 +1062,18 @@ impl Step<'_> {
     fn after(&mut self, own: Own, told_ns: u64, now: u64) {
         self.note_point(own, now);
         let mut node = self.innermost();
-        if self.lane.stack.is_empty() && told_ns > 0 {
+        if self.state.stack.is_empty() && told_ns > 0 {
             node = self.past_call(own, 1, told_ns, now).0;
         } else {
             self.settle(now);
         }
-        self.lane.ledger.program(now, node, None);
-        self.lane.points.run();
+        self.state.ledger.program(now, node, None);
+        self.state.points.run();
     }
 
     fn open(&mut self, own: Own, now: u64, detail: u32) {
         self.settle(now);
-        if self.lane.stack.len() < STACK_MAX {
+        if self.state.stack.len() < STACK_MAX {
             self.push(own as u32, NO_KEY, now, false, detail);
         }
     }
@@ -1079,10 +1082,10 @@ impl Step<'_> {
     fn close(&mut self, owns: &[Own], now: u64) {
         self.settle(now);
         let is_one = |function: u32| owns.iter().any(|&own| own as u32 == function);
-        let Some(depth) = self.lane.stack.iter().rposition(|frame| is_one(frame.function)) else {
+        let Some(depth) = self.state.stack.iter().rposition(|frame| is_one(frame.function)) else {
             return;
         };
-        let frame = self.lane.stack[depth];
+        let frame = self.state.stack[depth];
         let lasted = now - frame.start_ns;
         let join = match frame.function {
             function if function == Own::Preempted as u32 => Join::Preempted,
@@ -1093,19 +1096,19 @@ impl Step<'_> {
         };
         match join {
             Join::Preempted | Join::Waiting => {
-                let below = self.lane.stack[..depth].iter().rev();
+                let below = self.state.stack[..depth].iter().rev();
                 let mut calls = below.filter(|frame| frame.function == Own::Syscall as u32);
                 let call = calls.next().map(|frame| frame.detail);
                 let node = self.innermost();
-                self.lane.ledger.comes(join == Join::Preempted, call, node);
+                self.state.ledger.comes(join == Join::Preempted, call, node);
             }
-            Join::Syscall => self.lane.ledger.call_ends(frame.detail),
+            Join::Syscall => self.state.ledger.call_ends(frame.detail),
             Join::Interrupt | Join::PageFault => {}
         }
-        self.lane.kernel_ns[join as usize] += lasted;
-        self.lane.worst.join(join, lasted);
+        self.state.kernel_ns[join as usize] += lasted;
+        self.state.worst.join(join, lasted);
         // The same event may have been lost for what the kernel nested inside.
-        unwind(self.lane, self.tree, depth + 1, now);
+        unwind(self.state, self.tree, depth + 1, now);
         self.pop(now);
     }
 }
@@ -1194,8 +1197,8 @@ mod tests {
             }
         }
         machine.finish();
-        let Machine { counts, keys, tree, lanes, pools, gaps, .. } = machine;
-        format!("{counts:?} {keys:?} {:?} {lanes:?} {pools:?} {gaps:?}", tree.nodes)
+        let Machine { counts, keys, tree, states, pools, gaps, .. } = machine;
+        format!("{counts:?} {keys:?} {:?} {states:?} {pools:?} {gaps:?}", tree.nodes)
     }
 
     proptest! {
@@ -1235,7 +1238,7 @@ mod tests {
         machine.follow(ThreadId(0), None, &events[..1_000], true);
         let mut step = Step {
             thread: 0,
-            lane: &mut machine.lanes[0],
+            state: &mut machine.states[0],
             tree: &mut machine.tree,
             pools: &mut machine.pools,
             counts: &mut machine.counts,

@@ -14,7 +14,7 @@ use laneway_trace_read::FunctionKey;
 
 use crate::histogram::Histogram;
 use crate::ledger::Taken;
-use crate::machine::{Counts, Lane, Machine, Own};
+use crate::machine::{Counts, Machine, Own, ThreadState};
 use crate::points::Pools;
 use crate::result::{Calibration, CalibrationSource, Layer, Packets, Span};
 use crate::rules::{Rules, Told};
@@ -118,11 +118,11 @@ pub(crate) struct Model {
     pub(crate) rules: Arc<Rules>,
     pub(crate) counts: Counts,
     pub(crate) span: Span,
-    /// The part of it in which the program told something: the kernel's view begins before, and goes on.
+    /// The part of it in which the program recorded something: the kernel's view begins before, and goes on.
     pub(crate) told: Span,
     pub(crate) contexts: Vec<Context>,
     pub(crate) rows: Vec<Row>,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) states: Vec<ThreadState>,
     /// Per thread; cells carry rows.
     pub(crate) timed: Vec<Timed>,
     pub(crate) pools: Pools,
@@ -147,22 +147,22 @@ impl Model {
     ) -> Self {
         machine.finish();
         let (mut rows, row_of) = rows(&machine.keys, name);
-        let named = named(&machine.lanes, name);
+        let named = named(&machine.states, name);
         let mut contexts = contexts(&mut machine, &row_of, &rows);
         detach_handlers(&mut contexts, &mut rows, &rules);
         add_children(&mut contexts);
         set_layers(&mut contexts, &rows, &rules);
         let polls = find_idle(&mut contexts, &rows, &rules);
-        let span = span(&machine.lanes);
+        let span = span(&machine.states);
         let mut timed = Vec::new();
-        for lane in &mut machine.lanes {
-            let series = std::mem::replace(&mut lane.series, crate::series::Series::new(1));
+        for state in &mut machine.states {
+            let series = std::mem::replace(&mut state.series, crate::series::Series::new(1));
             timed.push(by_row(series.finish(), &row_of, rows.len()));
         }
         let keys = machine.keys.iter().zip(&row_of).skip(Own::ALL.len());
         let keys = keys.map(|(&key, &row)| (key, row)).collect();
-        let told = told(&machine.lanes, span);
-        let packets = packets(&contexts, &rows, &machine.lanes, &machine.counts, (told, &rules));
+        let told = told(&machine.states, span);
+        let packets = packets(&contexts, &rows, &machine.states, &machine.counts, (told, &rules));
         let mut model = Self {
             calibration: calibration(&contexts, &machine.gaps, measured),
             counts: machine.counts,
@@ -171,7 +171,7 @@ impl Model {
             rows,
             rules,
             told,
-            lanes: machine.lanes,
+            states: machine.states,
             timed,
             pools: machine.pools,
             packets,
@@ -342,13 +342,13 @@ impl Context {
 
 /// Names that are no functions'.
 fn named(
-    lanes: &[Lane],
+    states: &[ThreadState],
     name: &mut dyn FnMut(FunctionKey) -> Name,
 ) -> HashMap<FunctionKey, String> {
     let mut keys: Vec<FunctionKey> = Vec::new();
-    for lane in lanes {
-        keys.extend(lane.dropped.iter().map(|row| row.1));
-        keys.extend(lane.ledger.rows.keys().filter_map(|taken| match *taken {
+    for state in states {
+        keys.extend(state.dropped.iter().map(|row| row.1));
+        keys.extend(state.ledger.rows.keys().filter_map(|taken| match *taken {
             Taken::Preempted(task) => task,
             Taken::Blocked { by, .. } => by,
             _ => None,
@@ -609,16 +609,16 @@ fn share_idle(contexts: &mut [Context], index: usize, idle: &[Variant], idle_ns:
     context.idle_ns = (context.idle_ns + left.max(0.0) as u64).min(context.self_ns);
 }
 
-fn span(lanes: &[Lane]) -> Span {
-    let seen = || lanes.iter().filter(|lane| lane.events > 0);
-    let start_ns = seen().map(|lane| lane.first_ns).min().unwrap_or(0);
-    let end_ns = seen().map(|lane| lane.last_ns).max().unwrap_or(0);
+fn span(states: &[ThreadState]) -> Span {
+    let seen = || states.iter().filter(|state| state.events > 0);
+    let start_ns = seen().map(|state| state.first_ns).min().unwrap_or(0);
+    let end_ns = seen().map(|state| state.last_ns).max().unwrap_or(0);
     Span { start_ns, length_ns: end_ns - start_ns }
 }
 
 /// From the first event of the program's own to the last event of a thread that has such.
-fn told(lanes: &[Lane], span: Span) -> Span {
-    let told = || lanes.iter().filter_map(|lane| Some((lane.told_ns?, lane.last_ns)));
+fn told(states: &[ThreadState], span: Span) -> Span {
+    let told = || states.iter().filter_map(|state| Some((state.told_ns?, state.last_ns)));
     let Some(start_ns) = told().map(|(first, _)| first).min() else { return span };
     let end_ns = told().map(|(_, last)| last).max().unwrap_or(start_ns);
     Span { start_ns, length_ns: end_ns.saturating_sub(start_ns) }
@@ -649,12 +649,13 @@ fn by_row(mut timed: Timed, row_of: &[u32], rows: usize) -> Timed {
 fn packets(
     contexts: &[Context],
     rows: &[Row],
-    lanes: &[Lane],
+    states: &[ThreadState],
     counts: &Counts,
     (span, rules): (Span, &Rules),
 ) -> Packets {
-    let polled: u64 = lanes.iter().flat_map(|lane| &lane.points.polls).map(|row| row.packets).sum();
-    let sends = || lanes.iter().flat_map(|lane| &lane.points.sends);
+    let polled: u64 =
+        states.iter().flat_map(|state| &state.points.polls).map(|row| row.packets).sum();
+    let sends = || states.iter().flat_map(|state| &state.points.sends);
     let by_calls = |is: &dyn Fn(&str, &str) -> bool| {
         let mut found: Option<(u64, String)> = None;
         for context in contexts {
@@ -671,7 +672,7 @@ fn packets(
     };
     let (received, sent, source) = if counts.receives > 0 {
         let sent = sends().next().map(|_| sends().map(|row| row.sent).sum());
-        (Some(polled), sent, "told by each poll".to_owned())
+        (Some(polled), sent, "counted by each poll".to_owned())
     } else {
         let sent = by_calls(&|from, to| rules.is_sent(from, to)).map(|(calls, _)| calls);
         match by_calls(&|from, to| rules.is_received(from, to)) {

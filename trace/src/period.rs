@@ -221,7 +221,7 @@ impl Transform {
     /// Power per line of two series, up to half the size; a series is continued with zeros.
     ///
     /// One is the real and one the imaginary part of what is transformed: the spectrum of a real series is
-    /// symmetric, so the two can be told apart afterwards (Numerical Recipes, 12.3).
+    /// symmetric, so the two can be separated afterwards (Numerical Recipes, 12.3).
     fn powers(&self, series: [&[f64]; 2], into: &mut [Vec<f64>; 2]) {
         let at = |part: &[f64], place: u32| part.get(place as usize).copied().unwrap_or(0.0);
         let mut values: Vec<(f64, f64)> =

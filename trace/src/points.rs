@@ -1,6 +1,6 @@
 //! What polls, sends and pools add up to: counts per thread, port and queue, and per pool.
 //!
-//! Counting only. Tables have limits; what finds no room is counted in `refused` and told in the coverage.
+//! Counting only. Tables have limits; what finds no room is counted in `refused` and reported in the coverage.
 //!
 //! Full polls of a queue that follow each other without a poll that found room form a [`Streak`]. Where the producer
 //! writes empty polls of a thread as one record that names no queue, they end the streak of a queue if it must have been
@@ -12,11 +12,11 @@ use laneway_trace_read::PoolAction;
 
 use crate::histogram::{Histogram, bucket_of};
 
-/// Queues told apart per thread.
+/// Queues that are distinguished per thread.
 const QUEUES_MAX: usize = 256;
 /// Largest poll with a count of its own; larger ones count as this.
 const POLL_SIZE_MAX: usize = 1_024;
-/// Pools told apart.
+/// Pools that are distinguished.
 const POOLS_MAX: usize = 64;
 /// Points of a pool's course before neighbours are merged.
 const COURSE_MAX: usize = 1_024;
@@ -32,7 +32,7 @@ const STREAKS_MAX: usize = 1_024;
 /// A round that finds nothing takes less: in a longer one something else happened, ns.
 const EMPTY_ROUND_NS_MAX: u64 = 20_000;
 
-/// Points without a rule that are told apart per thread.
+/// Points without a rule that are distinguished per thread.
 const OTHERS_MAX: usize = 4_096;
 
 /// Port and queue.
@@ -46,7 +46,7 @@ pub(crate) struct Polls {
     pub(crate) empty: u64,
     pub(crate) packets: u64,
     pub(crate) full: u64,
-    /// Productive polls that told how many they asked for.
+    /// Productive polls that reported how many they asked for.
     pub(crate) asked: u64,
     pub(crate) empty_ns: u64,
     pub(crate) productive_ns: u64,
@@ -113,7 +113,7 @@ impl Polls {
         self.streaks.iter().chain(Some(&self.open).filter(|open| open.is_long()))
     }
 
-    /// The queue had room to spare, or nobody knows what came next.
+    /// The queue had room to spare, or what follows is unknown.
     fn end_streak(&mut self) {
         let ended = std::mem::take(&mut self.open);
         if !ended.is_long() {
@@ -295,7 +295,7 @@ impl Points {
         lasted
     }
 
-    /// Empty polls that were told afterwards.
+    /// Empty polls that were reported afterwards.
     pub(crate) fn rounds(&mut self, lasted_ns: u64, now: u64, off_cpu_ns: u64) {
         self.nothing = Some((now, off_cpu_ns));
         self.idle_ns += lasted_ns;

@@ -5,7 +5,7 @@
 //! that one field counts from the Unix epoch. Functions, contexts and threads are referred to by
 //! their index in [`Analysis::functions`], [`Analysis::contexts`] and [`Analysis::threads`].
 //!
-//! A value that cannot be told is `None`, and [`Coverage::withheld`] says why. Nothing here computes.
+//! A value that cannot be known is `None`, and [`Coverage::withheld`] says why. Nothing here computes.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,8 @@ pub const SCHEMA: &str = "laneway-trace-analysis/2";
 pub const FUNCTIONS_MAX: usize = 8_192;
 /// Most calling contexts; deeper calls are then charged to the last context that exists.
 pub const CONTEXTS_MAX: usize = 32_768;
-/// Most threads that are analysed; events of further ones are counted, and said among the limits of the coverage.
+/// Most threads that are analysed; events of further ones are counted, and stated among the limits of the
+/// coverage.
 pub const THREADS_MAX: usize = 4_096;
 /// Threads with a [`TimeLine`]: the busiest.
 pub const TIME_LINES_MAX: usize = 64;
@@ -57,12 +58,12 @@ pub const CAUSES_MAX: usize = 16;
 pub struct Analysis {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// What was read, what is missing, and what is therefore not said. Show it first.
+    /// What was read, what is missing, and what is therefore withheld. Show it first.
     pub coverage: Coverage,
     /// What the tracer itself costs.
     pub calibration: Calibration,
-    /// What is wrong, by packets lost and then by share of a worker's time; the first is to be said first. Empty where
-    /// nothing is.
+    /// What is wrong, by packets lost and then by share of a worker's time; the first is to be reported first. Empty
+    /// where nothing is.
     pub causes: Vec<Cause>,
     /// Where the time of each worker went, the busiest worker first.
     pub accounts: Vec<Account>,
@@ -128,7 +129,7 @@ pub struct Coverage {
     pub exits: u64,
     /// Everything else: polls, pools, kernel events, points.
     pub points: u64,
-    /// Events of the kernel join among `points`; without any, causes cannot be told.
+    /// Events of the kernel join among `points`; without any, causes cannot be known.
     pub kernel_events: u64,
     /// Events the producer discarded or overwrote, as far as it counted them.
     pub discarded: u64,
@@ -166,7 +167,7 @@ pub struct Coverage {
     pub damages_total: u64,
     /// What must be known of the producer, and limits that were reached, as sentences.
     pub limits: Vec<String>,
-    /// What is not said, and why.
+    /// What is withheld, and why.
     pub withheld: Vec<Withheld>,
 }
 
@@ -243,13 +244,13 @@ pub struct Calibration {
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ThreadRow {
-    /// Process, 0 where not told.
+    /// Process, 0 where unknown.
     pub pid: u32,
-    /// Thread, 0 where not told.
+    /// Thread, 0 where unknown.
     pub tid: u32,
     /// Name.
     pub name: String,
-    /// CPUs it was recorded on, ascending, at most 16; empty where not told.
+    /// CPUs it was recorded on, ascending, at most 16; empty where unknown.
     pub cpus: Vec<u32>,
     /// Events.
     pub events: u64,
@@ -508,7 +509,8 @@ pub struct PollRow {
     pub packets_per_productive: Option<f64>,
     /// Packets per productive poll, standard deviation (population).
     pub packets_sd: Option<f64>,
-    /// Polls by packets found: [packets, polls], ascending, without zeros; sizes above 1,024 counted as 1,024. Empty where not told.
+    /// Polls by packets found: [packets, polls], ascending, without zeros; sizes above 1,024 counted as 1,024. Empty
+    /// where unknown.
     pub sizes: Vec<[u64; 2]>,
 }
 
@@ -546,7 +548,7 @@ pub struct PoolRow {
     pub in_use_max: i64,
     /// Fills of a core's cache from the backend.
     pub refills: u64,
-    /// Buffers per fill, median; `None` where not told.
+    /// Buffers per fill, median; `None` where unknown.
     pub refill_buffers: Option<u64>,
     /// Buffers taken between two fills, median; `None` below 8 fills.
     pub refill_interval: Option<f64>,
@@ -700,7 +702,7 @@ pub enum CauseKind {
     FarEnd,
     /// Taking and giving back memory.
     Allocation,
-    /// The tracer costs too much for the rest to be told.
+    /// The tracer costs too much for the rest to be known.
     Tracer,
     /// The start of the program.
     ColdStart,
@@ -732,6 +734,17 @@ pub enum Confidence {
     High,
 }
 
+impl Confidence {
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+}
+
 /// What one detector found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
@@ -753,7 +766,7 @@ pub struct Finding {
     pub span: Option<Mark>,
     /// How sure.
     pub confidence: Confidence,
-    /// What was found, or why nothing can be said, in a sentence or two, with figures.
+    /// What was found, or why nothing can be concluded, in a sentence or two, with figures.
     pub sentence: String,
     /// Further figures, [name, value with unit].
     pub figures: Vec<[String; 2]>,

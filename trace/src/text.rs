@@ -7,9 +7,7 @@ mod names;
 use laneway_page::number::nouns;
 use std::fmt::Write;
 
-use crate::result::{
-    Analysis, CalibrationSource, Confidence, Coverage, Finding, HoleRow, State, WorstCall,
-};
+use crate::result::{Analysis, CalibrationSource, Coverage, Finding, HoleRow, State, WorstCall};
 
 pub use difference::difference;
 
@@ -234,7 +232,7 @@ fn causes(page: &mut Page, analysis: &Analysis) {
             detail => format!("{} ({detail})", cause.cause.name()),
         };
         let mut text = format!("{name}: {}", cause.sentence);
-        let _ = write!(text, " [confidence {}", confidence_name(cause.confidence));
+        let _ = write!(text, " [confidence {}", cause.confidence.name());
         if let (Some(low), Some(high)) = (cause.low, cause.high) {
             let _ = write!(text, ", 95 % {:.1} to {:.1} %", 100.0 * low, 100.0 * high);
         }
@@ -245,13 +243,13 @@ fn causes(page: &mut Page, analysis: &Analysis) {
         (true, false) => {
             page.line("  None: of no worker is known that it loses 1 % of its time.");
         }
-        (true, true) => page.line("  None can be told: no thread's work is in this trace."),
+        (true, true) => page.line("  None can be named: no thread's work is in this trace."),
         (false, _) => {}
     }
     if !analysis.losses.told {
         page.paragraph(
             "  ",
-            "Whether packets were lost cannot be told: the trace counts none (--drops N gives what others counted).",
+            "Whether packets were lost is unknown: the trace counts none (--drops N gives what others counted).",
         );
     } else if analysis.losses.rows.is_empty() {
         page.line("  No packet was lost, by the counters of lane and app.");
@@ -290,14 +288,6 @@ fn accounts(page: &mut Page, analysis: &Analysis) {
     page.more(analysis.accounts.len(), ROWS_SHOWN);
 }
 
-const fn confidence_name(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Low => "low",
-        Confidence::Medium => "medium",
-        Confidence::High => "high",
-    }
-}
-
 fn findings(page: &mut Page, analysis: &Analysis) {
     page.head("FINDINGS");
     let order = [State::Fired, State::Silent, State::Withheld, State::NotMeasurable];
@@ -328,7 +318,7 @@ fn finding_text(finding: &Finding) -> String {
         }
         let _ = write!(text, " {}", finding.unit);
         if finding.state == State::Fired {
-            let _ = write!(text, "; confidence {}", confidence_name(finding.confidence));
+            let _ = write!(text, "; confidence {}", finding.confidence.name());
         }
         text.push(']');
     }
@@ -604,7 +594,7 @@ fn cores(page: &mut Page, analysis: &Analysis) {
             .collect();
         page.line(&format!(
             "{:<9} {:>12} {:>7.1} {:>8.1}  {}",
-            row.cpu.map_or_else(|| "not told".to_owned(), |cpu| format!("CPU {cpu}")),
+            row.cpu.map_or_else(|| "unknown".to_owned(), |cpu| format!("CPU {cpu}")),
             millis(row.used_ns as f64),
             100.0 * row.share,
             100.0 * row.idle_ns as f64 / span_ns,

@@ -20,7 +20,7 @@ use crate::result::CONTEXTS_MAX;
 pub(crate) const NONE: u32 = u32::MAX;
 /// Entries of the cache of children; as many contexts as are ever hot at a time fit in it.
 const CACHE_BITS: u32 = 12;
-/// Sets of children told apart per context; calls of further sets count in the last.
+/// Sets of children that are distinguished per context; calls of further sets count in the last.
 pub(crate) const VARIANTS_MAX: usize = 8;
 
 /// Calls that called the same children.
@@ -91,7 +91,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The context of the function with this key below `parent`, if [`Tree::remember`] was told it lately.
+    /// The context of the function with this key below `parent`, if [`Tree::remember`] stored it lately.
     #[inline]
     pub(crate) fn recall(&self, parent: u32, key: FunctionKey) -> Option<u32> {
         let cached = self.cache[place(parent, key)];
@@ -217,7 +217,7 @@ impl Node {
     }
 }
 
-/// Multiplies and folds: keys are two small numbers, nobody chooses them to collide.
+/// Multiplies and folds: keys are two small numbers, and no program chooses them to collide.
 #[derive(Debug, Default)]
 pub(crate) struct Mixer(u64);
 

@@ -118,7 +118,7 @@ impl Worst {
         self.excused = false;
     }
 
-    /// The silence was polling, told afterwards.
+    /// The silence was polling, reported afterwards.
     pub(crate) fn excuse(&mut self) {
         self.excused = true;
     }
@@ -251,7 +251,8 @@ impl Captured {
                 Kind::Leave(key) => open.push(key),
                 Kind::Enter(_) if open.pop().is_some() => {}
                 Kind::Enter(_) if kept > 0 => kept -= 1,
-                // Who was left is not told, or it lies below the part of the stack that was kept.
+                // The trace does not name the function that was left, or it lies below the part of the stack that was
+                // kept.
                 Kind::Enter(_) | Kind::LeaveInnermost => {
                     begin = index + 1;
                     break;

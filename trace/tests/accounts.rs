@@ -100,7 +100,7 @@ fn looped(rounds: u64, every: u64, mut other: impl FnMut(&mut Script)) -> Script
     script
 }
 
-/// What is said first, and that its share is the planted one, within a tenth.
+/// Checks which cause is named first, and that its share is the planted one, within a tenth.
 #[track_caller]
 fn first(analysis: &Analysis, kind: CauseKind, detail: &str, planted_ns: u64) {
     let cause = analysis.causes.first().unwrap_or_else(|| panic!("{:#?}", analysis.accounts));
@@ -268,7 +268,7 @@ fn overload_with_two_ports_is_told_rightly() {
     let analysis = analyse(&quiet, Options::default(), false);
     assert_eq!(analysis.causes[0].cause, CauseKind::Overload, "{:#?}", analysis.causes);
     assert!(!analysis.losses.told);
-    assert!(text::analysis(&analysis).contains("cannot be told"));
+    assert!(text::analysis(&analysis).contains("is unknown"));
     // A counter that stays at nothing says more than full polls do: whatever waits was taken in time.
     assert_eq!(analyse(&quiet, Options::default(), true).causes, []);
 }

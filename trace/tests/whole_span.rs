@@ -1,4 +1,5 @@
-//! What is told of the whole span: the part in which the program tells of itself, CPUs, packets in a worker, the course of calls.
+//! What is reported of the whole span: the part in which the program records its own events, CPUs, packets in a worker,
+//! the course of calls.
 
 use laneway_trace::result::{Analysis, InWorker};
 use laneway_trace::{Analyzer, Name, Options, Source, text};

@@ -1,7 +1,7 @@
 //! Do frames wait because the worker does not keep up? What D1 and D9 take for queueing.
 //!
 //! What a poll returns says how long frames can have waited. One that returns fewer than it asked for leaves its queue
-//! empty, so what the next one returns came after it. A full poll says only that there was no room to spare at that
+//! empty, so what the next one returns arrived after it. A full poll says only that there was no room to spare at that
 //! moment: a generator that sends 32 frames at a time fills a burst of 32 with each arrival, although nothing waits,
 //! and the next poll finds the queue empty. Counting full polls therefore counts habits of senders. What a worker that
 //! keeps up cannot produce are full polls *one after the other*: whatever spare time it has shows as a poll that found
@@ -17,7 +17,7 @@
 //! [`RING_FRAMES_MAX`] frames, which is more than rings hold, the first is ruled out as well, and the finding is sure.
 //!
 //! What counts is not how many backlogs there are but their share of the time in which the queue was polled, from the
-//! first to the last full poll of each: one burst of traffic is told, but is no finding. Nor is a backlog that is there
+//! first to the last full poll of each: one burst of traffic is shown but is no finding. Nor is a backlog that is there
 //! at the first poll, is no larger than a ring, is gone before half of the time, and never comes again: the ring filled
 //! before the program ran. The interval is a bootstrap over [`BLOCKS`] blocks of time, so that one stretch counts for
 //! less than the same time in several. Each queue is judged by itself: one that overflows is not excused by others that
@@ -60,8 +60,8 @@ pub(super) struct Backlog {
 /// The queue with the largest share of its time in backlogs, `None` if there is none anywhere.
 pub(super) fn worst(case: &Case<'_>) -> Option<Backlog> {
     let mut worst: Option<Backlog> = None;
-    for (thread, lane) in (0u32..).zip(&case.model.lanes) {
-        for row in &lane.points.polls {
+    for (thread, state) in (0u32..).zip(&case.model.states) {
+        for row in &state.points.polls {
             let Some(found) = of_queue(case, thread, row) else { continue };
             let surest = (found.is_found(), found.share);
             if worst.as_ref().is_none_or(|other| surest > (other.is_found(), other.share)) {
@@ -98,7 +98,7 @@ fn of_queue(case: &Case<'_>, thread: u32, row: &Polls) -> Option<Backlog> {
     });
     Some(Backlog {
         thread,
-        worker: case.model.lanes[thread as usize].thread.name.clone(),
+        worker: case.model.states[thread as usize].thread.name.clone(),
         queue,
         share: sum.held_ns as f64 / polled_ns.max(1) as f64,
         interval: ratio_interval(&held, &[block_ns; BLOCKS], case.seed ^ 9),
@@ -146,7 +146,7 @@ impl Backlog {
 
 /// What full polls mean where they are no backlog: the most in a row of any queue.
 pub(super) fn drained(case: &Case<'_>) -> Option<String> {
-    let rows = case.model.lanes.iter().flat_map(|lane| &lane.points.polls);
+    let rows = case.model.states.iter().flat_map(|state| &state.points.polls);
     let longest =
         rows.map(|row| row.longest).max_by_key(|streak| (streak.frames, streak.held_ns))?;
     if longest.polls == 0 {

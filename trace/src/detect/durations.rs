@@ -400,7 +400,7 @@ pub(super) fn common_slowness(case: &Case<'_>) -> Finding {
     finding.low = Some(found.low);
     finding.high = Some(found.high);
     finding.figure("ratios equal within 20 %", percent(found.agreement));
-    let thread_ns = model.since(model.lanes[found.thread as usize].first_ns);
+    let thread_ns = model.since(model.states[found.thread as usize].first_ns);
     let ends_ns = found.slow.last().map_or(0, |&(at, lasts)| model.since(at + lasts));
     // One stretch from the beginning on.
     let warm_up = found.slow.len() <= WARM_UP_STRETCHES_MAX

@@ -59,8 +59,8 @@ pub(crate) fn stalls(model: &Model) -> Vec<Stall<'_>> {
         })
         .collect();
     let mut stalls: Vec<Stall<'_>> = Vec::new();
-    for (thread, lane) in model.lanes.iter().enumerate() {
-        for silence in &lane.worst.silences {
+    for (thread, state) in model.states.iter().enumerate() {
+        for silence in &state.worst.silences {
             let row = model.row_of[silence.function as usize] as usize;
             let layer = model.contexts.get(silence.node as usize).map(|context| context.layer);
             let meant_to_wait = layer == Some(Layer::Idle) && !model.rows[row].own;
@@ -75,7 +75,7 @@ pub(crate) fn stalls(model: &Model) -> Vec<Stall<'_>> {
 
 /// A thread's first events are its start, or the tracer's. Where the kernel names a cause, there is no need to guess.
 fn is_at_start(model: &Model, stall: &Stall<'_>) -> bool {
-    let events = model.lanes[stall.thread as usize].events;
+    let events = model.states[stall.thread as usize].events;
     cause(stall.silence).is_none()
         && stall.silence.place() < START_EVENTS_MAX.min(events / START_SHARE)
 }

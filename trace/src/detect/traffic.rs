@@ -1,7 +1,7 @@
 //! Polls, sends and queues: D1 empty polls, D2 receive and send cost, D9 imbalance, D10 backpressure.
 //!
-//! What comes in, what goes out, and what each side costs. Counts come from polls and sends that told their packets;
-//! times from the calls in which they happened.
+//! What comes in, what goes out, and what each side costs. Counts come from polls and sends that reported their
+//! packets; times from the calls in which they happened.
 
 use laneway_page::number::nouns;
 
@@ -35,7 +35,7 @@ pub(super) fn empty_polls(
     let (polls, empty, _) = case.polls();
     // Names tell the poll's part of a round that found nothing at best; what polls returned tells the whole.
     let named = model.layer_ns(Layer::Idle).0;
-    let rounds: u64 = model.lanes.iter().map(|lane| lane.points.idle_ns).sum();
+    let rounds: u64 = model.states.iter().map(|state| state.points.idle_ns).sum();
     let idle = named.max(rounds);
     let traced = model.traced_ns() as f64;
     if polls == 0 || traced == 0.0 {
@@ -149,7 +149,7 @@ pub(super) fn receive_and_send(case: &Case<'_>) -> Finding {
     };
     if !case.tells_idle_time() {
         return finding.unmeasurable(
-            "Polls that found nothing cannot be told from those that found packets, so receiving seems to cost what idling does.",
+            "Polls that found nothing cannot be distinguished from those that found packets, so receiving seems to cost what idling does.",
         );
     }
     let tracer = model.calibration.overhead_share;
@@ -233,8 +233,8 @@ pub(super) fn imbalance(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut 
     let finding = blank(Detector::Imbalance, "busiest over mean");
     let model = case.model;
     let (mut queues, mut workers) = (Vec::new(), Vec::new());
-    for (thread, lane) in model.lanes.iter().enumerate() {
-        let rows = &lane.points.polls;
+    for (thread, state) in model.states.iter().enumerate() {
+        let rows = &state.points.polls;
         let named = rows.iter().filter(|row| row.queue.is_some());
         queues.extend(named.map(|row| Load { thread, packets: row.packets }));
         if !rows.is_empty() {
@@ -331,9 +331,9 @@ pub(super) fn imbalance(case: &Case<'_>, backlog: Option<&Backlog>, facts: &mut 
 
 /// Share of a thread's time that is spent neither in rounds that found nothing nor waiting; `None` without any time.
 fn busy_share(case: &Case<'_>, thread: usize) -> Option<f64> {
-    let lane = &case.model.lanes[thread];
-    let free_ns = lane.points.idle_ns + lane.kernel_ns[Join::Waiting as usize];
-    let lasted_ns = lane.last_ns.saturating_sub(lane.first_ns);
+    let state = &case.model.states[thread];
+    let free_ns = state.points.idle_ns + state.kernel_ns[Join::Waiting as usize];
+    let lasted_ns = state.last_ns.saturating_sub(state.first_ns);
     (lasted_ns > 0).then(|| (1.0 - free_ns as f64 / lasted_ns as f64).clamp(0.0, 1.0))
 }
 
@@ -353,8 +353,8 @@ pub(super) fn backpressure(case: &Case<'_>) -> Finding {
     finding.confidence = Confidence::High;
     finding.figure("refused", format!("{refused} of {asked}"));
     finding.figure("short sends", short.to_string());
-    for (thread, lane) in model.lanes.iter().enumerate() {
-        for row in &lane.points.sends {
+    for (thread, state) in model.states.iter().enumerate() {
+        for row in &state.points.sends {
             if let Some(at) = row.first_short_ns {
                 finding.marks.push(mark(model.since(at), Some(thread as u32), "first short send"));
             }

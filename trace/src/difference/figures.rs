@@ -7,7 +7,7 @@ use super::work::Cost;
 
 /// Functions whose calls are compared by percentile.
 const CALLS_MAX: usize = 12;
-/// Percentiles are told to 3 % (logarithm).
+/// Percentiles are known to 3 % (logarithm).
 const PERCENTILE_WITHIN: f64 = 0.03;
 
 /// The row that tells the load.

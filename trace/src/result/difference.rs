@@ -19,7 +19,7 @@ pub struct Difference {
     pub order: RecordingOrder,
     /// What the tracer costs, one estimate for all recordings; its uncertainty is in every interval.
     pub cost: CommonCost,
-    /// The same packets per second came on both sides, within 5 %; `None` where nothing tells.
+    /// The same packets per second were received on both sides, within 5 %; `None` where it is unknown.
     pub same_load: Option<bool>,
     /// What forbids or weakens the comparison, as sentences.
     pub doubts: Vec<String>,
@@ -80,7 +80,7 @@ pub struct DifferenceRow {
     pub high: Option<f64>,
     /// Two-sided p of no change, after Holm over all rows of all tables.
     pub p: Option<f64>,
-    /// What can be said.
+    /// What can be concluded.
     pub verdict: ChangeVerdict,
 }
 
@@ -94,7 +94,7 @@ pub enum ChangeScale {
     Difference,
 }
 
-/// What can be said of a change.
+/// What can be concluded about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeVerdict {
