@@ -16,7 +16,7 @@ pub struct Header {
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the start of the session, ns: one for all files of it,
     /// so that they stay on one axis.
     pub unix_offset_ns: i64,
-    /// What recording an event costs here; none where nobody measured it.
+    /// What recording an event costs here; none where it was not measured.
     pub calibration: Option<Calibration>,
     /// The points that records may name.
     pub points: Vec<Point>,

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 /// Places of damage that are kept; more are counted.
 pub const DAMAGE_MAX: usize = 64;
 
-/// Names of tasks that are told apart in one file.
+/// Most names of tasks that are distinguished in one file.
 const TASKS_MAX: usize = 4_096;
 
 /// What the blocks of a file say.
@@ -128,7 +128,7 @@ struct Names {
     /// The points of these records; empty in files that have none.
     points: Vec<(PointId, Shape)>,
     known: HashSet<Task>,
-    /// The half that was told last, by thread.
+    /// The half that was recorded last, by thread.
     half: Vec<u64>,
 }
 

@@ -10,9 +10,9 @@
 //!
 //! A [`Session`] is one run's folder of files; a [`Recorder`] is the end that a worker holds. Writing
 //! an event takes no lock, no allocation and no system call: it reads the CPU's counter and stores two
-//! words. Receive calls that find nothing are not written but counted, and told as one record when
+//! words. Receive calls that find nothing are not written but counted, and written as one record when
 //! something happens again, so an idle worker writes next to nothing. A full ring never blocks: the
-//! record is dropped, counted, and the hole is told at its place.
+//! record is dropped and counted, and the hole is recorded at its place.
 //!
 //! [`TraceFile`] reads a file back, as far as it goes, and gives what happened in nanoseconds since the
 //! Unix epoch. Other programs that have events (the kernel's, say) write the same format through

@@ -1,4 +1,4 @@
-//! What can be told: the static points, their numbers and shapes.
+//! What can be recorded: the static points, their numbers and shapes.
 //!
 //! A file carries the table of the points it uses, so that a reader needs no copy of this one and an old
 //! reader can still read what it knows. Numbers are stable; a number that is given up is not given
@@ -13,7 +13,7 @@ pub struct PointId(pub u16);
 /// How the two arguments of a record are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// The time starts anew: `value` is the counter itself. Told where 32 bits of ticks are too few.
+    /// The time starts anew: `value` is the counter itself. Written where 32 bits of ticks are too few.
     Time,
     /// `value` records are missing between the record before this one and this one.
     Lost,
@@ -22,7 +22,7 @@ pub enum Shape {
     /// `value` are an argument.
     Function,
     /// A receive call that found something, as a whole call; the tag is the port, the argument's low 16
-    /// bits how many frames were asked for, its high ones how many came.
+    /// bits how many frames were asked for, its high ones how many were received.
     Receive,
     /// Receive calls that found nothing, one after the other: how many is the argument; they lasted the
     /// 40 bits of ticks and ended now. The tag is the port plus 1, 0 where they are of no port in particular.
@@ -36,7 +36,7 @@ pub enum Shape {
     SwitchedOut,
     /// The thread is on a CPU again.
     SwitchedIn,
-    /// An interrupt came: `value` is its number.
+    /// An interrupt arrived: `value` is its number.
     InterruptIn,
     /// ... and is done.
     InterruptOut,
@@ -190,7 +190,7 @@ pub mod points {
         WAIT = 17 Function "lane.wait",
         /// A lane of datagrams or streams does its round; the app's calls are inside.
         SERVE = 18 Function "lane.serve",
-        /// Free frames are borrowed to be filled; the argument is how many came.
+        /// Free frames are borrowed to be filled; the argument is how many the lane provided.
         LEND = 19 Function "lane.lend",
         /// The app looks at a burst; the argument is how many frames it has.
         APP_FRAMES = 32 Function "app.frames",
@@ -208,7 +208,7 @@ pub mod points {
         SWITCHED_OUT = 64 SwitchedOut "kernel.switched_out",
         /// The thread is on a CPU again.
         SWITCHED_IN = 65 SwitchedIn "kernel.switched_in",
-        /// A device interrupt came.
+        /// A device interrupt arrived.
         IRQ_IN = 66 InterruptIn "kernel.irq",
         /// A device interrupt is done.
         IRQ_OUT = 67 InterruptOut "kernel.irq.out",

@@ -6,10 +6,10 @@
 //! windows ([`crate::store`]): memory is that of the tables, and of a file of many threads some two bytes per block
 //! more.
 //!
-//! What must always hold: no bytes make it panic, also not bytes that change between the passes; damage is told with
-//! its offset and what is left out because of it, at most [`DAMAGE_MAX`] places; the times of one thread never
+//! What must always hold: no bytes make it panic, also not bytes that change between the passes; damage is reported
+//! with its offset and what is left out because of it, at most [`DAMAGE_MAX`] places; the times of one thread never
 //! decrease; a record of something that lasted gives its beginning and its end, in this order, and never begins before
-//! what came before it ended.
+//! the end of the record before it.
 
 use crate::{
     Header, InOrder, NotATrace, Point, PointId, Record, Shape, ThreadInfo,
@@ -218,7 +218,7 @@ pub enum What {
     },
     /// The thread is on a CPU again.
     SwitchedIn,
-    /// An interrupt came, by number; softirqs from 65536 on.
+    /// An interrupt arrived, by number; softirqs from 65536 on.
     InterruptIn(u32),
     /// ... and is done.
     InterruptOut(u32),
@@ -252,7 +252,7 @@ pub enum What {
     },
     /// Records are missing between `from_ns` and now.
     Lost {
-        /// The last moment that is told, Unix ns.
+        /// The last moment that is recorded, Unix ns.
         from_ns: u64,
         /// How many.
         records: u64,
@@ -275,7 +275,7 @@ impl Task {
     }
 }
 
-/// How far the time of a thread has come, and the beginning of the name told last.
+/// How far the time of a thread has come, and the beginning of the name read last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
     time_ns: u64,
@@ -358,7 +358,7 @@ impl Happenings<'_> {
                 Some(Found::Block { header, payload, .. }) if is_of_records(&header) => {
                     (Some(header), payload)
                 }
-                // Told by the index.
+                // Reported by the index.
                 Some(Found::Block { .. } | Found::Damage { .. }) => return Ok(true),
             },
             Way::Thread(pieces) => match pieces.next(store, AHEAD_RECORDS * RECORD_BYTES)? {

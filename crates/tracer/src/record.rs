@@ -21,7 +21,7 @@ pub const LASTED_TICKS_MAX: u64 = (1 << 40) - 1;
 pub struct Record {
     /// Ticks since the record before it.
     pub delta: u32,
-    /// What is told.
+    /// What is recorded.
     pub point: PointId,
     /// See [`Shape`](crate::Shape).
     pub small: u16,

@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits, allocates or calls the kernel. Times are the caller's: it reads
 //! [`Recorder::now`] where one thing ends and the next begins, so that two neighbours share one
-//! reading. Events must be told in the order in which they ended; a time that lies before the record
+//! reading. Events must be recorded in the order in which they ended; a time that lies before the record
 //! written last is moved up to it, because a reader must never see time go back.
 
 use crate::{
@@ -28,7 +28,7 @@ pub struct Recorder {
     tid: Arc<AtomicU32>,
     /// The time of the record written last.
     last: u64,
-    /// Refused records that the reader has not been told of.
+    /// Refused records that are not yet reported to the reader.
     untold: u64,
     empty: EmptyRun,
     /// [`RUN_GAP_S`] in ticks.
@@ -119,7 +119,7 @@ impl Recorder {
         empty.polls[place] += 1;
     }
 
-    /// `got` of `asked` frames came in a call whose length other records tell.
+    /// `got` of `asked` frames were received in a call whose length other records give.
     #[inline]
     pub fn came(&mut self, port: u8, asked: u16, got: u16, at: u64) {
         self.end_empty_run(at);

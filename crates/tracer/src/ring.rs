@@ -16,7 +16,7 @@
 //! machines we run on they are plain moves. The producer looks at `consumed` only when the ring seems full,
 //! so an event touches no cache line that the consumer writes.
 //!
-//! A full ring refuses, and goes on refusing until a quarter of it is free: few long holes can be told and
+//! A full ring refuses, and goes on refusing until a quarter of it is free: few long holes can be reported and
 //! left out of statistics, many short ones cannot.
 //!
 //! What must always hold: `produced - consumed` is at most the number of slots. Does not wait.

@@ -7,7 +7,7 @@
 //! A session that is to tell of one stretch of a longer run is given its [window](Session::keep_only): what ended
 //! outside of it is taken from the rings and not written.
 //!
-//! What must always hold: a file's holes are told in it, also those at its end and those that a full disk or
+//! What must always hold: a file's holes are recorded in it, also those at its end and those that a full disk or
 //! the limit of bytes made; dropping a session ends its thread and its files.
 
 use crate::{
@@ -166,8 +166,8 @@ impl Session {
     }
 
     /// From now on only what ends within `window_ns`, CLOCK_MONOTONIC, is written; the rest is left out and is not
-    /// counted as lost. To be told before the window begins: what the drainer has met by then is gone. A window
-    /// that is over leaves out all that comes.
+    /// counted as lost. Call this before the window begins: it does not apply to records that the drainer took
+    /// before the call. A window that is over leaves out all later records.
     pub fn keep_only(&self, window_ns: RangeInclusive<u64>) {
         let now = self.ticks.sync();
         let ticks = |at_ns: u64| {
@@ -207,7 +207,7 @@ impl Session {
         self.shared.finish.store(true, Ordering::Relaxed);
         if let Some(drainer) = self.drainer.take() {
             drainer.thread().unpark();
-            // A drainer that panicked has told so on standard error; its files lack their ends.
+            // A drainer that panicked has reported that on standard error; its files lack their ends.
             let _ = drainer.join();
         }
     }

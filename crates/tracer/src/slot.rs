@@ -1,8 +1,8 @@
 //! Where a recorder waits for the worker that it is for.
 //!
 //! The starter of a run knows about tracing; the loop that runs knows neither files nor
-//! sessions. The slot is what travels between them: empty when nobody traces, which costs the loop one look
-//! at its start.
+//! sessions. The slot is what travels between them: empty when no trace is recorded, which costs the loop one
+//! look at its start.
 
 use crate::Recorder;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct TraceSlot(Option<Arc<Mutex<Option<Recorder>>>>);
 
 impl TraceSlot {
-    /// Nobody traces.
+    /// No trace is recorded.
     pub fn empty() -> TraceSlot {
         TraceSlot::default()
     }

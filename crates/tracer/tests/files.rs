@@ -1,4 +1,4 @@
-//! What is recorded is read, as far as a file goes, and holes are told.
+//! What is recorded is read, as far as a file goes, and holes are reported.
 
 use laneway_tracer::{
     FILE_BYTES_MAX, FileWriter, Happening, Header, NotATrace, PointId, RING_RECORDS_MAX, Record,
@@ -79,7 +79,7 @@ fn is_silence(last: u64, next: u64) -> bool {
     next - last > 1 << 20
 }
 
-/// Does the steps; gives what a reader should be told, without times, and the time in ticks of each.
+/// Does the steps; gives what a reader should get, without times, and the time in ticks of each.
 fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
     let mut now = recorder.now();
     let mut told = Vec::new();
@@ -393,7 +393,7 @@ fn only_the_window_is_written_and_the_rest_is_no_loss() {
         other => panic!("outside of the window: {other:?}"),
     });
     assert_eq!(values.collect::<Vec<_>>(), [2, 3, 4]);
-    // Their times are theirs, though what came before them is not in the file.
+    // Their times are right, though the records before them are not in the file.
     let apart = kept[2].1 - kept[0].1;
     assert!(apart.abs_diff(1_800_000_000) < 20_000_000, "{apart} ns");
     let after = kept[0].1 - sync.realtime_ns;

@@ -38,8 +38,8 @@ function percent(share) {
   return `${figure(share * 100)}\u00a0%`;
 }
 
-// A place on the time line, with as many digits as `stepNs` needs. A short trace is told in the unit of its length: a
-// row of noughts is hard to read.
+// A place on the time line, with as many digits as `stepNs` needs. A short trace uses the unit of its length: a row of
+// noughts is hard to read.
 function moment(ns, stepNs = 1) {
   const units = [[2e3, 1, "ns"], [2e6, 1e3, "\u00b5s"], [2e9, 1e6, "ms"], [Infinity, 1e9, "s"]];
   const [, scale, unit] = units.find(([below]) => trace.length < below);

@@ -8,7 +8,7 @@
 
 use crate::moments::{Curves, Mark, Point, instant_name};
 use crate::names::{Interned, Names, category};
-use crate::nest::{Calls, Ended, Frame, LeftOut};
+use crate::nest::{CallFrame, Calls, Ended, LeftOut};
 use crate::output::{ExportError, Output, Written};
 use laneway_trace_read::{Kind, Loss, Thread, ThreadId};
 use serde_json::json;
@@ -143,7 +143,7 @@ impl<'n, W: Write> Chrome<'n, W> {
         ));
     }
 
-    fn quoted(&mut self, frame: Frame) -> usize {
+    fn quoted(&mut self, frame: CallFrame) -> usize {
         let (number, fresh) = self.interned.number(self.names, frame);
         if let Some(name) = fresh {
             self.quoted.push(json!(name).to_string());
@@ -167,7 +167,7 @@ impl<W: Write> Calls for Chrome<'_, W> {
         ));
     }
 
-    fn begin(&mut self, thread: ThreadId, began_ns: u64, _: Frame) {
+    fn begin(&mut self, thread: ThreadId, began_ns: u64, _: CallFrame) {
         self.open.entry(thread).or_default().push(Open { began_ns, held: Vec::new() });
     }
 

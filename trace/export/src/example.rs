@@ -1,12 +1,12 @@
-//! What the tests of all exports are told: a small made-up trace (two threads of one number, hostile names, a hole, polls) and a
-//! made-up analysis with a bit of everything.
+//! What the tests of all exports are given: a small made-up trace (two threads of one number, hostile names, a hole,
+//! polls) and a made-up analysis with a bit of everything.
 
 use crate::moments::Mark;
 use crate::names::Names;
 use laneway_trace::result::{
     Account, AccountPart, Advice, Analysis, Calibration, CalibrationSource, Cause, CauseKind,
     Confidence, ContextRow, Control, CoreRow, Course, Coverage, DamageRow, Durations, Finding,
-    FunctionRow, HoleRow, InWorker, Layer, LayerRow, Longest, LossRow, Losses, Mark as Place,
+    FunctionRow, HoleRow, InWorker, Layer, LayerRow, Longest, LossRow, Losses, Mark as ResultMark,
     Packets, Part, PointRow, PollRow, PoolRow, SCHEMA, SendRow, SilentAdvice, Span, State,
     ThreadRow, TimeBucket, TimeLine, What, Window, WindowEvent, Withheld, WorstCall,
 };
@@ -138,7 +138,7 @@ fn function(name: &str, layer: Layer, calls: u64, self_ns: u64) -> FunctionRow {
 }
 
 fn finding(id: &str, title: &str, state: State, value: Option<f64>) -> Finding {
-    let mark = Place {
+    let mark = ResultMark {
         at_ns: 300 * MS,
         length_ns: 20 * MS,
         thread: Some(0),

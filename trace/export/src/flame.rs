@@ -176,7 +176,7 @@ fn narrow_note(narrow: usize) -> String {
     }
 }
 
-struct Place {
+struct Rectangle {
     at: usize,
     x: f64,
     width: f64,
@@ -189,7 +189,7 @@ fn total(contexts: &[ContextRow], widths: &[f64]) -> f64 {
 }
 
 /// Where each frame that is wide enough stands, and how many are not.
-fn layout(contexts: &[ContextRow], widths: &[f64]) -> (Vec<Place>, usize) {
+fn layout(contexts: &[ContextRow], widths: &[f64]) -> (Vec<Rectangle>, usize) {
     let scale = WIDTH / total(contexts, widths);
     // Where the next child of each context begins.
     let mut next: Vec<f64> = vec![0.0; contexts.len()];
@@ -215,7 +215,7 @@ fn layout(contexts: &[ContextRow], widths: &[f64]) -> (Vec<Place>, usize) {
         };
         next[at] = x;
         if width >= NARROWEST {
-            places.push(Place { at, x, width, depth: depth[at] });
+            places.push(Rectangle { at, x, width, depth: depth[at] });
         } else {
             narrow += 1;
         }

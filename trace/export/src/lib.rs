@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Exports of events are streams: memory depends on functions and threads, never on the length of the trace, and
-//! what is left out is counted and told in the output itself. Exports of an analysis are pure functions of it.
+//! what is left out is counted and stated in the output itself. Exports of an analysis are pure functions of it.
 //!
 //! Nothing here reads a trace, computes a figure or names a cause; it shows what others found. Names come from traced
 //! programs and are hostile everywhere.
@@ -34,7 +34,7 @@ pub use chrome::{CHROME_BYTES_MAX, Chrome};
 pub use flame::{Measure, difference_graph, flame_graph, write_collapsed};
 pub use moments::Mark;
 pub use names::Names;
-pub use nest::{Calls, DEPTH_MAX, Ended, Frame, LeftOut, Nest, Selection};
+pub use nest::{CallFrame, Calls, DEPTH_MAX, Ended, LeftOut, Nest, Selection};
 pub use output::{ExportError, Written};
 pub use page::{
     PAGE_BUCKETS_MAX, PAGE_CONTEXTS_MAX, PAGE_FUNCTIONS_MAX, PAGE_NAME_CHARS_MAX, page,

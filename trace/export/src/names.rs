@@ -2,7 +2,7 @@
 //!
 //! Names come from traced programs and are hostile: each exporter escapes them for its format.
 
-use crate::nest::Frame;
+use crate::nest::CallFrame;
 use laneway_trace_read::FunctionKey;
 use std::collections::HashMap;
 
@@ -23,13 +23,13 @@ pub trait Names {
 }
 
 /// What a frame is called.
-pub(crate) fn frame_name(names: &dyn Names, frame: Frame) -> String {
+pub(crate) fn frame_name(names: &dyn Names, frame: CallFrame) -> String {
     match frame {
-        Frame::Function(key) => names.function(key),
-        Frame::Syscall(number) => format!("system call {number}"),
-        Frame::Interrupt(vector) => format!("interrupt {vector}"),
-        Frame::OffCpu { runnable: true } => "off CPU (preempted)".to_owned(),
-        Frame::OffCpu { runnable: false } => "off CPU (waiting)".to_owned(),
+        CallFrame::Function(key) => names.function(key),
+        CallFrame::Syscall(number) => format!("system call {number}"),
+        CallFrame::Interrupt(vector) => format!("interrupt {vector}"),
+        CallFrame::OffCpu { runnable: true } => "off CPU (preempted)".to_owned(),
+        CallFrame::OffCpu { runnable: false } => "off CPU (waiting)".to_owned(),
     }
 }
 
@@ -38,13 +38,17 @@ pub(crate) fn frame_name(names: &dyn Names, frame: Frame) -> String {
 /// Two functions of one name share a number: exports show names, and a name written twice is only larger.
 #[derive(Default)]
 pub(crate) struct Interned {
-    by_frame: HashMap<Frame, usize>,
+    by_frame: HashMap<CallFrame, usize>,
     by_name: HashMap<String, usize>,
 }
 
 impl Interned {
     /// The number of the frame's name, and the name itself if it has not been used before.
-    pub(crate) fn number(&mut self, names: &dyn Names, frame: Frame) -> (usize, Option<String>) {
+    pub(crate) fn number(
+        &mut self,
+        names: &dyn Names,
+        frame: CallFrame,
+    ) -> (usize, Option<String>) {
         if let Some(&number) = self.by_frame.get(&frame) {
             return (number, None);
         }
@@ -63,11 +67,11 @@ impl Interned {
 }
 
 /// A category for colouring and filtering.
-pub(crate) fn category(frame: Frame) -> &'static str {
+pub(crate) fn category(frame: CallFrame) -> &'static str {
     match frame {
-        Frame::Function(_) => "function",
-        Frame::Syscall(_) => "syscall",
-        Frame::Interrupt(_) => "interrupt",
-        Frame::OffCpu { .. } => "off-cpu",
+        CallFrame::Function(_) => "function",
+        CallFrame::Syscall(_) => "syscall",
+        CallFrame::Interrupt(_) => "interrupt",
+        CallFrame::OffCpu { .. } => "off-cpu",
     }
 }

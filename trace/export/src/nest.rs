@@ -14,12 +14,12 @@
 use laneway_trace_read::{Consumer, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
 use std::collections::BTreeMap;
 
-/// Calls inside calls that are told apart; deeper ones are left out and counted.
+/// Deepest nesting of calls that is kept; deeper calls are left out and counted.
 pub const DEPTH_MAX: usize = 4096;
 
 /// What occupies a thread from one moment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Frame {
+pub enum CallFrame {
     /// A function of the program.
     Function(FunctionKey),
     /// A system call, by its number.
@@ -37,7 +37,7 @@ pub enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// What it was.
-    pub frame: Frame,
+    pub frame: CallFrame,
     /// When it began, ns since the epoch; the edge of the window for one that began before it.
     pub began_ns: u64,
     /// When it ended, likewise.
@@ -53,14 +53,14 @@ pub trait Calls {
     /// A thread is seen for the first time.
     fn thread(&mut self, id: ThreadId, thread: &Thread);
     /// A call begins. Its caller, if it has one, has begun before.
-    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: Frame);
+    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: CallFrame);
     /// The innermost begun call ends.
     fn end(&mut self, thread: ThreadId, ended: &Ended);
     /// Something that has no duration: a poll, a send, buffers, a signal, a point.
     fn moment(&mut self, thread: ThreadId, time_ns: u64, kind: &Kind);
     /// Events are missing in this thread from here on.
     fn lost(&mut self, thread: ThreadId, time_ns: u64, loss: &Loss);
-    /// Nothing more fits: no further call is begun and no moment is told; what has begun still ends.
+    /// Nothing more fits: no further call is begun and no moment is passed; what has begun still ends.
     fn is_full(&self) -> bool;
 }
 
@@ -118,7 +118,7 @@ impl LeftOut {
 
 #[derive(Clone, Copy)]
 struct Open {
-    frame: Frame,
+    frame: CallFrame,
     began_ns: u64,
 }
 
@@ -183,13 +183,13 @@ impl<C: Calls> Nest<C> {
         }
         let began = |frame| Change::Begins(frame);
         let change = match event.kind {
-            Kind::Enter(key) => began(Frame::Function(key)),
-            Kind::SyscallIn(number) => began(Frame::Syscall(number)),
-            Kind::InterruptIn(vector) => began(Frame::Interrupt(vector)),
-            Kind::SwitchedOut { runnable } => began(Frame::OffCpu { runnable }),
-            Kind::Leave(key) => Change::Ends(Some(Frame::Function(key))),
-            Kind::SyscallOut(number) => Change::Ends(Some(Frame::Syscall(number))),
-            Kind::InterruptOut(vector) => Change::Ends(Some(Frame::Interrupt(vector))),
+            Kind::Enter(key) => began(CallFrame::Function(key)),
+            Kind::SyscallIn(number) => began(CallFrame::Syscall(number)),
+            Kind::InterruptIn(vector) => began(CallFrame::Interrupt(vector)),
+            Kind::SwitchedOut { runnable } => began(CallFrame::OffCpu { runnable }),
+            Kind::Leave(key) => Change::Ends(Some(CallFrame::Function(key))),
+            Kind::SyscallOut(number) => Change::Ends(Some(CallFrame::Syscall(number))),
+            Kind::InterruptOut(vector) => Change::Ends(Some(CallFrame::Interrupt(vector))),
             Kind::SwitchedIn => Change::Resumes,
             Kind::LeaveInnermost => Change::Ends(None),
             _ => Change::Nothing,
@@ -211,7 +211,7 @@ impl<C: Calls> Nest<C> {
                 unwind(calls, selection, left_out, id, stack, now_ns, at);
             }
             Change::Resumes => {
-                let is_off = |open: &Open| matches!(open.frame, Frame::OffCpu { .. });
+                let is_off = |open: &Open| matches!(open.frame, CallFrame::OffCpu { .. });
                 let at = stack.open.iter().rposition(is_off);
                 unwind(calls, selection, left_out, id, stack, now_ns, at);
             }
@@ -242,8 +242,8 @@ impl<C: Calls> Nest<C> {
 }
 
 enum Change {
-    Begins(Frame),
-    Ends(Option<Frame>),
+    Begins(CallFrame),
+    Ends(Option<CallFrame>),
     Resumes,
     Nothing,
 }
@@ -375,25 +375,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Writes down what it is told, and panics where a promise is broken.
+    /// Records the calls that it receives, and panics where a promise is broken.
     #[derive(Default)]
     struct Witness {
         said: Vec<String>,
-        open: Vec<(Frame, u64)>,
+        open: Vec<(CallFrame, u64)>,
         last_ns: u64,
         room: Option<usize>,
     }
 
-    fn name(frame: Frame) -> String {
+    fn name(frame: CallFrame) -> String {
         match frame {
-            Frame::Function(FunctionKey(key)) => format!("f{key}"),
+            CallFrame::Function(FunctionKey(key)) => format!("f{key}"),
             other => format!("{other:?}"),
         }
     }
 
     impl Calls for Witness {
         fn thread(&mut self, _: ThreadId, _: &Thread) {}
-        fn begin(&mut self, _: ThreadId, time_ns: u64, frame: Frame) {
+        fn begin(&mut self, _: ThreadId, time_ns: u64, frame: CallFrame) {
             assert!(time_ns >= self.last_ns, "time fell");
             self.last_ns = time_ns;
             self.open.push((frame, time_ns));

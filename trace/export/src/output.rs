@@ -29,12 +29,12 @@ pub enum ExportError {
     Table {
         /// Which.
         table: &'static str,
-        /// What the encoder said.
+        /// What the encoder reported.
         why: String,
     },
 }
 
-/// What an export came to.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
     /// Calls that are in it.
@@ -76,7 +76,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// Flushes, and gives back what was written to and how much; the error that came first.
+    /// Flushes, and gives back what was written to and how much, or the first error.
     pub(crate) fn finish(mut self) -> Result<(W, u64), io::Error> {
         match self.error.take() {
             Some(error) => Err(error),

@@ -14,7 +14,7 @@ mod figures;
 
 use crate::figure::{duration_ns, moment};
 use crate::markup::json_in_script;
-use crate::table::{confidence_name, confidence_of, state_name};
+use crate::table::{confidence_of, state_name};
 use laneway_page::document::{self, facts, list};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{ABSENT, count, duration, figure, percent, tied, utc};
@@ -410,7 +410,7 @@ fn finding_row(out: &mut String, analysis: &Analysis, finding: &Finding) {
     out.push_str("</td></tr>\n");
 }
 
-/// A figure and the rest of its unit: a share is told as a percentage.
+/// A figure and the rest of its unit: a share is shown as a percentage.
 fn with_unit(value: f64, unit: &str) -> (String, &str) {
     match unit.strip_prefix("share") {
         Some(of) => (percent(value), of.trim_start()),

@@ -3,7 +3,7 @@
 //! Calls are written as they end, in groups of rows, so memory stays bounded.
 
 use crate::names::{Interned, Names};
-use crate::nest::{Calls, Ended, Frame, LeftOut};
+use crate::nest::{CallFrame, Calls, Ended, LeftOut};
 use crate::output::{ExportError, Written};
 use crate::table::{Cells, Table};
 use arrow_array::builder::{
@@ -176,7 +176,7 @@ impl<'n, W: Write + Send> CallTable<'n, W> {
 impl<W: Write + Send> Calls for CallTable<'_, W> {
     fn thread(&mut self, _: ThreadId, _: &Thread) {}
 
-    fn begin(&mut self, _: ThreadId, _: u64, _: Frame) {}
+    fn begin(&mut self, _: ThreadId, _: u64, _: CallFrame) {}
 
     fn end(&mut self, thread: ThreadId, ended: &Ended) {
         let (number, fresh) = self.interned.number(self.names, ended.frame);

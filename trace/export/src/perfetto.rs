@@ -10,7 +10,7 @@
 use crate::chrome::loss_name;
 use crate::moments::{Curve, Curves, Mark, Point, instant_name};
 use crate::names::{Interned, Names, category};
-use crate::nest::{Calls, Ended, Frame, LeftOut};
+use crate::nest::{CallFrame, Calls, Ended, LeftOut};
 use crate::output::{ExportError, Output, Written};
 use laneway_trace_read::{Kind, Loss, Thread, ThreadId};
 use message::{
@@ -238,7 +238,7 @@ impl<W: Write> Calls for Perfetto<'_, W> {
         });
     }
 
-    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: Frame) {
+    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: CallFrame) {
         self.calls += 1;
         let (number, fresh) = self.interned.number(self.names, frame);
         // Numbers of interned names begin at 1: 0 means none.
@@ -246,7 +246,7 @@ impl<W: Write> Calls for Perfetto<'_, W> {
         let interned = fresh.map(|name| InternedData {
             event_names: vec![InternedName { iid: Some(iid), name: Some(name) }],
         });
-        let is_function = matches!(frame, Frame::Function(_));
+        let is_function = matches!(frame, CallFrame::Function(_));
         let event = TrackEvent {
             r#type: Some(SLICE_BEGIN),
             track_uuid: Some(thread_track(thread)),

@@ -7,7 +7,7 @@
 mod format;
 
 use crate::names::{Interned, Names};
-use crate::nest::{Calls, Ended, Frame, LeftOut};
+use crate::nest::{CallFrame, Calls, Ended, LeftOut};
 use crate::output::{ExportError, Output, Written};
 use laneway_trace_read::{Kind, Loss, Thread, ThreadId};
 use serde_json::json;
@@ -74,14 +74,14 @@ struct File<W> {
     out: Option<Output<W>>,
     frames: Interned,
     frame_names: Vec<String>,
-    open: Vec<Frame>,
+    open: Vec<CallFrame>,
     start_ns: u64,
     last_ns: u64,
     is_first: bool,
 }
 
 impl<'n, F: Files> Speedscope<'n, F> {
-    /// Writes what is told to files of `kept`.
+    /// Writes what it receives to files of `kept`.
     pub fn new(kept: F, names: &'n dyn Names) -> Self {
         Speedscope {
             kept,
@@ -168,7 +168,7 @@ impl<W: Write> File<W> {
         }
     }
 
-    fn event(&mut self, kind: char, time_ns: u64, frame: Frame, names: &dyn Names) {
+    fn event(&mut self, kind: char, time_ns: u64, frame: CallFrame, names: &dyn Names) {
         let (number, fresh) = self.frames.number(names, frame);
         self.frame_names.extend(fresh);
         let Some(out) = &mut self.out else { return };
@@ -242,7 +242,7 @@ impl<F: Files> Calls for Speedscope<'_, F> {
         self.threads.insert(id, file);
     }
 
-    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: Frame) {
+    fn begin(&mut self, thread: ThreadId, time_ns: u64, frame: CallFrame) {
         let names = self.names;
         let Some(file) = self.file(thread, time_ns) else { return };
         file.event('O', time_ns, frame, names);

@@ -3,7 +3,7 @@
 //! Names of columns carry their units. What is not known is an empty cell, never a zero. Times count from the start of
 //! the span, as in [`laneway_trace::result`].
 
-use laneway_trace::result::{Analysis, Confidence, Durations, Finding, State};
+use laneway_trace::result::{Analysis, Durations, Finding, State};
 use std::io::{self, Write};
 
 /// One table.
@@ -238,16 +238,7 @@ pub(crate) fn state_name(state: State) -> &'static str {
 pub(crate) fn confidence_of(finding: &Finding) -> &'static str {
     match finding.state {
         State::Withheld | State::NotMeasurable => "",
-        State::Fired | State::Silent => confidence_name(finding.confidence),
-    }
-}
-
-/// How sure, in a word.
-pub(crate) const fn confidence_name(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Low => "low",
-        Confidence::Medium => "medium",
-        Confidence::High => "high",
+        State::Fired | State::Silent => finding.confidence.name(),
     }
 }
 

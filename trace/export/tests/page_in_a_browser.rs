@@ -38,7 +38,7 @@ struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
-    /// What it said unasked since the page was opened.
+    /// What it reported unasked since the page was opened.
     events: Vec<Value>,
     session: Option<String>,
     asked: u64,
@@ -48,7 +48,7 @@ struct Browser {
 }
 
 impl Browser {
-    /// Starts it with the page open; `None`, said aloud, where there is no browser.
+    /// Starts it with the page open; `None`, with a message, where there is no browser.
     fn with_page() -> Option<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let Some(program) = BROWSERS.into_iter().find(|name| is_installed(name)) else {

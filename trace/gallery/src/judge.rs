@@ -1,8 +1,8 @@
-//! What an analysis said, held against what is true.
+//! What an analysis reports, held against what is true.
 //!
 //! Reads the JSON that `laneway trace analyze --json` prints, and of it only what a user reads first: the ranked causes,
-//! and the accounts whose parts must add up. It knows no detector. A result without causes (an older schema) is told
-//! as such, not as silence.
+//! and the accounts whose parts must add up. It knows no detector. A result without causes (an older schema) is
+//! reported as such, not as silence.
 
 use std::ops::RangeInclusive;
 
@@ -28,16 +28,16 @@ pub struct Said {
     pub lost_packets: Option<u64>,
     /// `high`, `medium` or `low`.
     pub confidence: String,
-    /// The 95 % interval of its period, ns, if it is said to have one.
+    /// The 95 % interval of its period, ns, if the result gives one.
     pub period_ns: Option<RangeInclusive<u64>>,
 }
 
 /// What a run comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct RunScore {
     /// A true cause is named and no false one; of a healthy run: none is named.
     pub right: bool,
-    /// A true cause is said first.
+    /// A true cause is named first.
     pub first: bool,
     /// A cause is named that is not true.
     pub wrong: bool,
@@ -47,9 +47,9 @@ pub struct Verdict {
     pub silent: bool,
     /// The size is within [`SIZE_TOLERANCE`]; `None` where there is none to compare.
     pub size: Option<bool>,
-    /// The interval of its period holds the true one; `None` where none is said, or none is known.
+    /// The interval of its period holds the true one; `None` where none is given, or none is known.
     pub period: Option<bool>,
-    /// What was said and what is true, in a line.
+    /// What was named and what is true, in a line.
     pub words: String,
     /// An account whose parts do not add up to its span.
     pub unclosed: Option<String>,
@@ -118,9 +118,14 @@ pub fn untold(result: &Value) -> Vec<String> {
     untold
 }
 
-/// Judges `said`, and what is said to be [`untold`], by `truth`.
+/// Judges `said`, and what the result reports as [`untold`], by `truth`.
 #[must_use]
-pub fn judge(truth: &Truth, said: &[Said], untold: &[String], unclosed: Option<String>) -> Verdict {
+pub fn judge(
+    truth: &Truth,
+    said: &[Said],
+    untold: &[String],
+    unclosed: Option<String>,
+) -> RunScore {
     let is_first = |s: &Said| truth.first.iter().any(|c| c.is(&s.cause, &s.detail));
     let is_true = |s: &Said| is_first(s) || truth.also.iter().any(|c| c.is(&s.cause, &s.detail));
     let named = said.iter().find(|s| is_first(s));
@@ -129,7 +134,7 @@ pub fn judge(truth: &Truth, said: &[Said], untold: &[String], unclosed: Option<S
         named.is_none() && wrong.is_empty() && untold.iter().any(|words| words.contains(what))
     });
     let right = wrong.is_empty() && (truth.healthy || named.is_some() || declines);
-    Verdict {
+    RunScore {
         right,
         first: if truth.healthy || declines { right } else { said.first().is_some_and(is_first) },
         wrong: !wrong.is_empty(),
@@ -198,7 +203,7 @@ fn words(truth: &Truth, said: &[Said]) -> String {
     };
     let every =
         truth.period_ns.map_or_else(String::new, |ns| format!(", every {:.3} ms", ns as f64 / 1e6));
-    format!("said {told}; true: {first}{size}{every}")
+    format!("named {told}; true: {first}{size}{every}")
 }
 
 #[cfg(test)]
@@ -219,7 +224,7 @@ mod tests {
                "confidence": confidence})
     }
 
-    fn verdict(truth: &Truth, causes: Value) -> Verdict {
+    fn verdict(truth: &Truth, causes: Value) -> RunScore {
         let result = result(causes);
         judge(truth, &said(&result).expect("it has causes"), &untold(&result), unclosed(&result))
     }

@@ -161,7 +161,7 @@ impl Recorded {
 /// Records it into `folder`.
 ///
 /// # Errors
-/// Whatever failed, with what it said.
+/// Whatever failed, with its message.
 pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Recorded, NotMade> {
     let cables = Cables::lay(plan.ports)?;
     if let Some(kbit) = plan.link_kbit {

@@ -67,7 +67,7 @@ impl Recorded {
 /// Records it into `folder`.
 ///
 /// # Errors
-/// Whatever failed, with what it said.
+/// Whatever failed, with its message.
 pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Recorded, NotMade> {
     let (trace, truth) = (folder.join("trace"), folder.join("own.json"));
     let program = world.worker()?;
@@ -93,7 +93,7 @@ pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Record
 /// Runs it without a recorder.
 ///
 /// # Errors
-/// Whatever failed, with what it said.
+/// Whatever failed, with its message.
 pub(crate) fn run_untraced(world: &World, plan: &Plan, folder: &Path) -> Result<Recorded, NotMade> {
     let truth = folder.join("untraced.json");
     let mut command = Command::new(world.worker()?);

@@ -15,7 +15,7 @@ use crate::world::{NotMade, mac};
 pub(crate) const FRAME_BYTES_MIN: u64 = 60;
 /// Most frames of a capture: 1514 bytes of each are below 400 MB.
 const FRAMES_MAX: u64 = 250_000;
-/// Nobody's address on a cable.
+/// An address that no interface on a cable has.
 const NOBODY: Mac = Mac([0x02, 0x4c, 0x57, 0x99, 0x99, 0x99]);
 /// Where an echo answers on the first cable.
 pub(crate) const ECHO_ADDRESS: &str = "10.77.0.9";

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::judge::{Verdict, judge, said, unclosed, untold};
+use crate::judge::{RunScore, judge, said, unclosed, untold};
 use crate::kinds::{Kind, Made};
 use crate::world::{NotMade, Running, World, last_words};
 
 /// How often a run is made again that did not become what it should be.
 const TRIES: u64 = 3;
-/// Most misses that are told of a kind.
+/// Most misses that are reported of a kind.
 const MISSES_MAX: usize = 10;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// There is no recording, or no analysis of it.
@@ -23,7 +23,7 @@ pub enum Outcome {
     /// The analysis names no causes at all, rightly or wrongly: its sentence.
     NoCauses(String),
     /// It was judged.
-    Judged(Verdict),
+    Judged(RunScore),
 }
 
 /// Makes, analyses and judges one run of `kind`. A situation that did not become what it should be is made again.
@@ -274,7 +274,7 @@ mod tests {
     use crate::kinds::KINDS;
 
     fn verdict(right: bool) -> Outcome {
-        Outcome::Judged(Verdict {
+        Outcome::Judged(RunScore {
             right,
             first: right,
             wrong: !right,

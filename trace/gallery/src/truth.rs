@@ -84,7 +84,7 @@ impl Cause {
         Cause { cause, names: names.iter().map(|name| (*name).to_owned()).collect() }
     }
 
-    /// Whether this is what was said.
+    /// Whether this is the cause that was named.
     #[must_use]
     pub fn is(&self, cause: &str, detail: &str) -> bool {
         let detail = detail.to_lowercase();
@@ -120,11 +120,11 @@ pub struct Truth {
     pub parameters: BTreeMap<String, f64>,
     /// Nothing is wrong.
     pub healthy: bool,
-    /// One of these must be said first; empty where nothing is wrong.
+    /// One of these must be named first; empty where nothing is wrong.
     pub first: Vec<Cause>,
-    /// True as well: may be said, behind the first.
+    /// True as well: may be named, behind the first.
     pub also: Vec<Cause>,
-    /// False: must not be said.
+    /// False: must not be named.
     pub never: Vec<Word>,
     /// Size of the planted cause, where it is known.
     pub size: Option<Size>,
@@ -194,7 +194,7 @@ impl Truth {
             None => false,
         };
         if self.healthy != self.first.is_empty() {
-            Some("healthy, and something must be said first; or the other way round")
+            Some("healthy, and something must be named first; or the other way round")
         } else if size_is_none {
             Some("the planted cause has no size: it did not happen")
         } else if self.known_from.is_empty() {

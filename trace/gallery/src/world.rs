@@ -18,7 +18,7 @@ use crate::theirs::{self, Plan};
 
 /// Longest that a program may take beyond the time it was given: DPDK starts slowly, LTTng ends slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most of a program's last words that are told.
+/// Most characters of a program's last words that are reported.
 const WORDS_MAX: usize = 400;
 
 /// Why a run has no verdict.
@@ -307,7 +307,7 @@ impl Drop for Running {
     }
 }
 
-/// The end of what a program said, on one line.
+/// The end of what a program printed, on one line.
 #[must_use]
 pub(crate) fn last_words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);

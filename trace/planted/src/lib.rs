@@ -2,7 +2,7 @@
 //!
 //! For tests of whatever draws conclusions from a trace: what is wrong with it is known, and so is that nothing else
 //! is. The loop polls, allocates per packet, sends and frees, as testpmd does on net_tap; every
-//! duration is noisy, arrivals are random, and the tracer costs what it is told to. [`Planted::new`] makes one
+//! duration is noisy, arrivals are random, and the tracer costs what it is set to. [`Planted::new`] makes one
 //! situation per fault, [`Planted::drawn`] as many as there are seeds.
 #![forbid(unsafe_code)]
 
@@ -86,7 +86,7 @@ pub struct Planted {
     pub cut: u64,
     /// Period planted, ns; 0 without one.
     pub period_ns: u64,
-    /// Events that each hole is told to have swallowed.
+    /// Events that each hole is reported to have swallowed.
     missing_per_hole: u64,
     names: Vec<&'static str>,
     workers: Vec<WorkerTrace>,

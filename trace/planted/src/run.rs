@@ -2,7 +2,7 @@
 
 use laneway_trace_read::{Event, FunctionKey, Kind, PoolAction};
 
-use super::setting::{Arrivals, Place, Rush, Setting};
+use super::setting::{Arrivals, FaultSite, Rush, Setting};
 use super::{Fault, START_NS};
 use laneway_random::Random;
 
@@ -247,7 +247,7 @@ impl Run {
         (0..count).map(|_| self.random.index(polls) as u32).collect()
     }
 
-    fn stalls_in(&self, place: Place) -> bool {
+    fn stalls_in(&self, place: FaultSite) -> bool {
         self.setting.stalls.is_some_and(|stalls| stalls.place == place)
     }
 
@@ -266,8 +266,8 @@ impl Run {
             run.point(Kind::Receive { port: 0, queue: worker, asked: run.setting.asked, got });
             run.leaf(names.count, costs.count);
             // Without packets there is nothing to send, so the silence comes in the round.
-            let writes = run.stalls_in(Place::Write) && got > 0;
-            if incidents.stall && !writes && !run.stalls_in(Place::Take) {
+            let writes = run.stalls_in(FaultSite::Write) && got > 0;
+            if incidents.stall && !writes && !run.stalls_in(FaultSite::Take) {
                 run.stall();
             }
             if got > 0 {
@@ -280,7 +280,7 @@ impl Run {
         let (names, costs) = (self.setting.names, self.setting.costs);
         self.call(names.receive, costs.receive, |run| {
             run.call(names.take, costs.take, |run| {
-                if incidents.stall && run.stalls_in(Place::Take) {
+                if incidents.stall && run.stalls_in(FaultSite::Take) {
                     run.stall();
                 }
                 if incidents.start {
@@ -291,7 +291,7 @@ impl Run {
                 }
                 for _ in 0..got {
                     run.allocate();
-                    let ns = run.periodic(Place::Classify, costs.classify);
+                    let ns = run.periodic(FaultSite::Classify, costs.classify);
                     run.leaf(names.classify, ns);
                 }
                 if incidents.hole {
@@ -302,7 +302,7 @@ impl Run {
     }
 
     /// What `place` takes now, where it usually takes `ns`.
-    fn periodic(&self, place: Place, ns: f64) -> f64 {
+    fn periodic(&self, place: FaultSite, ns: f64) -> f64 {
         match self.setting.period {
             Some(period)
                 if period.place == place
@@ -317,7 +317,7 @@ impl Run {
 
     fn allocate(&mut self) {
         let costs = self.setting.costs;
-        let ns = self.periodic(Place::Get, costs.get);
+        let ns = self.periodic(FaultSite::Get, costs.get);
         let failing = self.setting.failing;
         let failed = failing > 0.0 && self.random.unit() < failing;
         self.call("rte_pktmbuf_alloc", costs.allocate, |run| {
@@ -345,7 +345,7 @@ impl Run {
         self.call(names.send, costs.send, |run| {
             run.call(names.put, costs.put, |run| {
                 for _ in 0..got {
-                    let ns = run.periodic(Place::Write, costs.write);
+                    let ns = run.periodic(FaultSite::Write, costs.write);
                     run.call(names.write, ns, |run| {
                         if std::mem::take(&mut stall) {
                             run.stall();

@@ -132,7 +132,7 @@ const PLAIN_COSTS: Costs = Costs {
 
 /// Where a fault sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FaultSite {
     Round,
     Take,
     Classify,
@@ -148,7 +148,7 @@ pub(super) struct Periodic {
     /// Of a period, how much is slow, percent.
     pub(super) slow_percent: u64,
     pub(super) slow_ns: f64,
-    pub(super) place: Place,
+    pub(super) place: FaultSite,
 }
 
 /// Fills of the cache of buffers.
@@ -166,7 +166,7 @@ pub(super) struct Silences {
     pub(super) most: usize,
     pub(super) low_ns: f64,
     pub(super) spread_ns: f64,
-    pub(super) place: Place,
+    pub(super) place: FaultSite,
 }
 
 /// Missing events.
@@ -292,7 +292,7 @@ impl Setting {
                 spread_ns: 100_000,
                 slow_percent: 20,
                 slow_ns: 400.0,
-                place: Place::Get,
+                place: FaultSite::Get,
             }),
             failing: if fault == Fault::Depletion { 0.02 } else { 0.0 },
             refills: (fault == Fault::Cycle).then_some(Refills { every: 125, ns: 40_000.0 }),
@@ -300,7 +300,7 @@ impl Setting {
                 most: 4,
                 low_ns: 300_000.0,
                 spread_ns: 2_000_000.0,
-                place: Place::Take,
+                place: FaultSite::Take,
             }),
             pauses: 0,
             holes: (fault == Fault::Loss).then_some(Holes { count: 20, ns: 200_000.0, events: 40 }),
@@ -594,11 +594,12 @@ impl Setting {
             Fault::Healthy | Fault::Overhead | Fault::Backlog | Fault::Misplaced => {}
             Fault::Period => {
                 let period_ns = log_between(random, 100_000.0, (span_ns / 16.0).max(150_000.0));
-                let place = [Place::Get, Place::Classify, Place::Write][random.index(3)];
+                let place =
+                    [FaultSite::Get, FaultSite::Classify, FaultSite::Write][random.index(3)];
                 let usual = match place {
-                    Place::Get => self.costs.get,
-                    Place::Classify => self.costs.classify,
-                    Place::Round | Place::Take | Place::Write => self.costs.write,
+                    FaultSite::Get => self.costs.get,
+                    FaultSite::Classify => self.costs.classify,
+                    FaultSite::Round | FaultSite::Take | FaultSite::Write => self.costs.write,
                 };
                 self.period = Some(Periodic {
                     low_ns: period_ns as u64,
@@ -623,7 +624,7 @@ impl Setting {
                 let burst_ns = most * (self.per_packet_ns() + 6.0 * self.inside_ns) + 500.0;
                 let limit = (20.0 * 1.5 * burst_ns * self.pace).max(100_000.0);
                 let low_ns = limit * log_between(random, 1.2, 5.0);
-                let place = [Place::Round, Place::Take, Place::Write][random.index(3)];
+                let place = [FaultSite::Round, FaultSite::Take, FaultSite::Write][random.index(3)];
                 self.stalls =
                     Some(Silences { most: 1 + random.index(8), low_ns, spread_ns: low_ns, place });
             }
@@ -665,8 +666,8 @@ impl Setting {
         if let Some(period) = self.period {
             let share = period.slow_percent as f64 / 100.0;
             match period.place {
-                Place::Get => refill += share * (period.slow_ns - self.costs.get),
-                Place::Classify => received = share * (period.slow_ns - self.costs.classify),
+                FaultSite::Get => refill += share * (period.slow_ns - self.costs.get),
+                FaultSite::Classify => received = share * (period.slow_ns - self.costs.classify),
                 _ => written = share * (period.slow_ns - self.costs.write),
             }
         }
@@ -692,8 +693,8 @@ impl Setting {
         // What is slow at times keeps its distance from the usual.
         if let Some(period) = &mut self.period {
             let usual = match period.place {
-                Place::Get => costs.get,
-                Place::Classify => costs.classify,
+                FaultSite::Get => costs.get,
+                FaultSite::Classify => costs.classify,
                 _ => costs.write,
             };
             period.slow_ns = period.slow_ns.max(2.0 * usual);

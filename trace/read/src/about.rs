@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::event::{Damage, Producer, Thread};
 
-/// Most damages that are told one by one; the rest are counted in [`Read::damages_untold`].
+/// Most damages that are reported one by one; the rest are counted in [`Read::damages_untold`].
 pub const DAMAGES_MAX: usize = 1_000;
 
 /// What a trace says about itself before its events are read.
@@ -15,7 +15,7 @@ pub struct About {
     pub path: PathBuf,
     /// Who wrote it.
     pub producer: Producer,
-    /// Name of the machine it was recorded on, where told.
+    /// Name of the machine it was recorded on, where known.
     pub host: Option<String>,
     /// Further facts of the producer, in its own words: `tracer_name`, `dpdk_version`; of our own tracer `program`, and
     /// `call_inside_ns` and `call_whole_ns` if it measured what recording a call costs.
@@ -24,7 +24,7 @@ pub struct About {
     pub clocks: Vec<Clock>,
     /// Files with events and their sizes in bytes.
     pub files: Vec<(PathBuf, u64)>,
-    /// Functions are told by `LeaveInnermost`, or not at all: stacks are sound only without loss.
+    /// Exits are reported as `LeaveInnermost`, or not at all: stacks are sound only without loss.
     pub leaves_are_anonymous: bool,
     /// What a reader of figures must know of this producer, whole sentences.
     pub notes: Vec<String>,
@@ -82,7 +82,7 @@ pub struct Read {
     pub samples: u64,
     /// Events that the producer counted as not recorded.
     pub discarded: u64,
-    /// Holes told to the consumer, counted or not.
+    /// Holes reported to the consumer, counted or not.
     pub losses: u64,
     /// Time of the first event, ns since the epoch; 0 without events.
     pub from_ns: u64,
@@ -112,12 +112,12 @@ pub struct Record<'a> {
 /// Why a path could not be opened as a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file system said no.
+    /// The file system returned an error.
     #[error("cannot read {path}: {source}")]
     Io {
         /// File or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: std::io::Error,
     },
     /// Nothing there looks like a trace.
@@ -155,17 +155,17 @@ pub enum OpenError {
     },
 }
 
-/// Why reading stopped. Damaged input is no reason: it is told as [`Damage`] and read as far as it goes.
+/// Why reading stopped. Damaged input is no reason: it is reported as [`Damage`] and read as far as it goes.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system said no in the middle of reading.
+    /// The file system returned an error in the middle of reading.
     #[error("cannot read {path} at byte {offset}: {source}; events before it were delivered")]
     Io {
         /// File.
         path: PathBuf,
         /// Where in it, bytes.
         offset: u64,
-        /// What it said.
+        /// The error.
         source: std::io::Error,
     },
 }

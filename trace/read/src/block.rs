@@ -105,7 +105,7 @@ pub(crate) struct Who {
     pub(crate) pid: u32,
     /// `None`: the stream tells no thread, and is one by itself.
     pub(crate) tid: Option<u32>,
-    /// The process is not told; the number of the thread is that of the whole host.
+    /// The process is not known; the number of the thread is that of the whole host.
     pub(crate) of_host: bool,
     pub(crate) name: String,
 }

@@ -237,7 +237,7 @@ fn tell(metadata: &Metadata, path: &Path, about: &mut About) {
             about.producer = Producer::Dpdk;
             about.note(
                 "rte_trace keeps the newest events of each thread and does not tell how many it overwrote: \
-                 a thread whose first event is late may have lost what came before",
+                 a thread whose first event is late may have lost events before it",
             );
             about.note("the CPU of an event is the number of its lcore");
         }
@@ -274,7 +274,7 @@ fn tell(metadata: &Metadata, path: &Path, about: &mut About) {
             "kernel trace: events belong to the thread that the last switch put on their CPU; those before the first \
              switch of a CPU, and those of its idle task, are left out",
         );
-        about.note("kernel trace: threads are told by their number alone, and joined by it with those of other traces");
+        about.note("kernel trace: threads are known by their number alone, and joined by it with those of other traces");
     } else if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {
         about.note(
             "events do not tell their thread: each CPU is shown as one thread, and stacks mix; record with \

@@ -38,7 +38,7 @@ impl<'c> Delivery<'c> {
         let key = (thread.pid, thread.tid, of.to_owned());
         let next = ThreadId(u32::try_from(self.read.threads.len()).unwrap_or(u32::MAX));
         let known = self.ids.get(&key).copied();
-        // A thread that was told by its number alone has a process now.
+        // A thread that was known by its number alone has a process now.
         let told = self.of_host.get(&thread.tid).filter(|id| {
             of.is_empty() && self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid == 0)
         });

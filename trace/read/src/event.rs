@@ -5,8 +5,8 @@
 //! traces of one host join on one axis.
 //!
 //! What must hold for every reader: events of one thread reach the consumer in the order in which they happened; a
-//! thread is announced before its first event; a loss is told once, at the place where events are missing, to all
-//! threads that may have lost some.
+//! thread is announced before its first event; a loss is reported once, at the place where events are missing, for
+//! all threads that may have lost some.
 
 /// A function as the trace names it: an address in the traced process, or a number the reader gave to a name.
 ///
@@ -53,7 +53,7 @@ pub enum Kind {
         port: u16,
         /// Queue of that port.
         queue: u16,
-        /// Most frames it could have returned, 0 where not told.
+        /// Most frames it could have returned, 0 where unknown.
         asked: u16,
         /// Frames it returned.
         got: u16,
@@ -74,7 +74,7 @@ pub enum Kind {
         port: u16,
         /// Queue of that port.
         queue: u16,
-        /// Frames it was given, 0 where not told (DPDK's `tx.burst` tells only what was taken).
+        /// Frames it was given, 0 where unknown (DPDK's `tx.burst` tells only what was taken).
         asked: u16,
         /// Frames it took; fewer than `asked` is backpressure.
         sent: u16,
@@ -108,11 +108,11 @@ pub enum Kind {
     SyscallIn(u32),
     /// What the system call that ends now returned; a negative number is an error.
     Returned(i32),
-    /// ... and came back.
+    /// ... and returned from it.
     SyscallOut(u32),
     /// A signal reached the thread; what follows until the handler returns is not the interrupted function's doing.
     Signal(u32),
-    /// Packets were lost, by the count of the producer, since it last said so.
+    /// Packets were lost, by the count of the producer, since its last report.
     Dropped {
         /// Port number of the producer; `u16::MAX` where it is none's.
         port: u16,
@@ -193,7 +193,7 @@ pub enum Producer {
 
 /// Takes the events of a trace as they are read.
 ///
-/// Called from one thread. Slices are lent for the call.
+/// Called from one thread. Slices are borrowed for the call.
 pub trait Consumer {
     /// A thread is seen for the first time, or again under the same number if it changed its name.
     fn thread(&mut self, id: ThreadId, thread: &Thread);

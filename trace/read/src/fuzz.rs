@@ -21,7 +21,7 @@ struct Checker {
     events: u64,
     samples: u64,
     losses: u64,
-    /// Sum over what was told, in its order per thread.
+    /// Sum over what was received, in its order per thread.
     sum: u64,
     /// Events out of the order of time.
     back: u64,

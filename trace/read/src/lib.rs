@@ -5,7 +5,8 @@
 //! other, streaming and in bounded memory. It decides nothing about what events mean together: no stacks, no durations, no
 //! causes.
 //!
-//! A damaged input is read as far as it goes. What was not read is told ([`Damage`]), with its place, and is never invented.
+//! A damaged input is read as far as it goes. What was not read is reported ([`Damage`]) with its place, and
+//! is never invented.
 #![forbid(unsafe_code)]
 
 mod about;

@@ -6,9 +6,9 @@
 //!         is, or merged by time where a thread was seen on several streams -> consumer -> empty blocks go back
 //! ```
 //!
-//! What must hold: at most [`AHEAD`] blocks per stream wait, so memory does not grow with the trace; a loss is told
-//! when everything before it was delivered and nothing behind it; the order does not depend on how the workers were
-//! scheduled.
+//! What must hold: at most [`AHEAD`] blocks per stream wait, so memory does not grow with the trace; a loss is
+//! reported when everything before it was delivered and nothing behind it; the order does not depend on how the
+//! workers were scheduled.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -131,7 +131,7 @@ impl Drop for Gone<'_, '_> {
 }
 
 /// One stream as the caller sees it.
-struct Lane {
+struct StreamCursor {
     block: Block,
     /// Next event of the block.
     at: usize,
@@ -186,7 +186,7 @@ pub(crate) fn read(
 }
 
 struct Merge<'p> {
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamCursor>,
     pools: HashMap<u64, u16>,
     /// What each thread has in this round, by its number.
     parts: Vec<Vec<Part>>,
@@ -215,7 +215,7 @@ fn common_cpu(parts: &[Part]) -> Option<u32> {
 impl Merge<'_> {
     fn run(&mut self, shared: &Shared<'_>, delivery: &mut Delivery<'_>, symbols: &mut Symbols) {
         for at in 0..self.places.len() {
-            self.lanes.push(Lane {
+            self.lanes.push(StreamCursor {
                 block: Block::default(),
                 at: 0,
                 run: 0,
@@ -239,7 +239,7 @@ impl Merge<'_> {
                     }
                 }
             }
-            let open = |lane: &Lane| {
+            let open = |lane: &StreamCursor| {
                 !lane.ended || lane.at < lane.block.events.len() || lane.block.loss.is_some()
             };
             if !self.lanes.iter().any(open) {
@@ -292,7 +292,7 @@ impl Merge<'_> {
         delivery.count(block.records, block.entries, block.exits);
         delivery.describing(block.describing);
         for (number, who) in block.threads.drain(..) {
-            // A stream that tells no thread is one by itself, told apart by its place.
+            // A stream that names no thread is one by itself, identified by its place.
             let of = if who.tid.is_some() { "" } else { self.places[at].as_str() };
             let thread = Thread { pid: who.pid, tid: who.tid.unwrap_or(0), name: who.name };
             let id = if who.of_host {

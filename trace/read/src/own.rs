@@ -91,7 +91,7 @@ pub(crate) fn open(
 /// A file, checked, and where it is.
 pub(crate) type Indexed<'p, 'b> = (&'p Path, TraceFile<'b>);
 
-/// All files, checked; what is damaged is told.
+/// All files, checked; what is damaged is reported.
 ///
 /// # Errors
 /// [`ReadError`] if a file cannot be opened.
@@ -107,7 +107,7 @@ pub(crate) fn index_files<'p>(
     Ok(index(opened, delivery))
 }
 
-/// Those that are traces; what is damaged is told.
+/// Those that are traces; what is damaged is reported.
 pub(crate) fn index<'p, 'b>(
     files: Vec<(&'p Path, Result<TraceFile<'b>, NotATrace>)>,
     delivery: &mut Delivery<'_>,
@@ -128,7 +128,7 @@ pub(crate) fn index<'p, 'b>(
             Err(error) => damage(0, format!("left out: {error}")),
         }
     }
-    // Files of many threads come first: the name that a worker gives itself is told last and stays.
+    // Files of many threads come first: the name that a worker gives itself is read last and stays.
     all.sort_by_key(|(_, file)| std::cmp::Reverse(file.threads().len()));
     all
 }

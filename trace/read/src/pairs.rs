@@ -1,7 +1,7 @@
 //! Which two events are one call, by their names.
 //!
-//! Programs tell a call by two events of any names. Common endings (`x_begin` and `x_end`) are known; others are told by the
-//! user as a [`CallPair`]. Two events are a call only if the trace has both.
+//! Programs report a call by two events of any names. Common endings (`x_begin` and `x_end`) are known; the user gives
+//! others as a [`CallPair`]. Two events are a call only if the trace has both.
 
 use std::collections::HashSet;
 

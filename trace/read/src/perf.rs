@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A sample is no call: it is passed on by [`Consumer::sample`](crate::Consumer::sample). Times are those of perf's
-//! clock, as a rule the monotonic one; the moment of its zero is not told.
+//! clock, as a rule the monotonic one; the moment of its zero is not stated.
 
 use std::io::{BufRead, Read as _};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Events of inputs that are not in the order of time, kept until all are read.
 //!
 //! Chrome JSON writes a span when it ends, and `uftrace dump` writes one file after the other; order is known only at
-//! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is told as damage.
+//! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is reported as damage.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ struct OnShelf {
 }
 
 /// An event and where it stands among those of the same moment: first what ends, innermost (latest begun) first, then
-/// the others, what lasts longest first, then as they came.
+/// the others, what lasts longest first, then in the order of arrival.
 struct Row {
     event: Event,
     rank: u64,

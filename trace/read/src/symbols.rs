@@ -47,7 +47,7 @@ pub struct Function {
 /// A program or library in the traced process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Process it was loaded in, 0 if not told.
+    /// Process it was loaded in, 0 if unknown.
     pub pid: u32,
     /// Its first address there.
     pub base: u64,
@@ -57,7 +57,7 @@ pub struct Module {
     pub path: PathBuf,
     /// Its addresses are relative to `base`.
     pub position_independent: bool,
-    /// Build id, empty if not told.
+    /// Build id, empty if unknown.
     pub build_id: Vec<u8>,
 }
 
@@ -88,7 +88,7 @@ type Images = HashMap<(PathBuf, Vec<u8>), Option<Arc<Image>>>;
 #[derive(Debug, Default)]
 pub struct Symbols {
     modules: Vec<Module>,
-    /// Each of them, so that none is told twice, and the last one of a process at an address.
+    /// Each of them, so that none is added twice, and the last one of a process at an address.
     told_modules: HashSet<(u32, u64, PathBuf)>,
     latest_modules: HashMap<(u32, u64), usize>,
     /// Events that are calls, as the user tells them.
@@ -113,7 +113,7 @@ impl Symbols {
         if let Some((name, module)) = self.given.get(&address) {
             return named(name.clone(), module.clone());
         }
-        // The last one told is the one that is there now.
+        // The last one reported is the one that is there now.
         let module = self.modules.iter().rev().find(|module| module.contains(address));
         for listing in &self.listings {
             if let Some((name, of)) = listing.find(address, &self.modules) {

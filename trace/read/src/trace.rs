@@ -182,7 +182,7 @@ impl Trace {
     /// on other cores meanwhile, a few batches ahead. The consumer is called on this thread only. May be called again.
     ///
     /// # Errors
-    /// [`ReadError`] if the file system fails. Damaged input is told in [`Read::damages`] instead.
+    /// [`ReadError`] if the file system fails. Damaged input is reported in [`Read::damages`] instead.
     pub fn read(&mut self, consumer: &mut dyn Consumer) -> Result<Read, ReadError> {
         let path = &self.about.path;
         let mut delivery = Delivery::new(consumer);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The text and not the directory of data: that format packs arguments by descriptions of uftrace's own, and changes
-//! with it. Times are those of the monotonic clock; the moment of its zero is not told. Scheduling events come from
+//! with it. Times are those of the monotonic clock; the moment of its zero is not stated. Scheduling events come from
 //! another file than calls, so all is sorted before it is passed on.
 
 use std::io::{BufRead, Read as _};
@@ -21,7 +21,7 @@ use crate::event::{Damage, Event, FunctionKey, Kind, Loss, Thread};
 use crate::shelf::Shelf;
 use crate::symbols::Symbols;
 
-/// Longest line that is read; longer ones are cut in pieces, which are told as not understood.
+/// Longest line that is read; longer ones are cut in pieces, which are reported as not understood.
 pub(crate) const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// True if `start`, the first bytes of a file, looks like the output of `uftrace dump`.
@@ -129,7 +129,7 @@ pub(crate) fn read(
         }
         offset += read;
     }
-    // A loss is told before the events: where it lies among sorted events is told by its times.
+    // A loss is reported before the events: its times state where it lies among sorted events.
     for (loss, thread) in losses {
         let id = delivery.thread(thread, "");
         delivery.lost(&loss, &[id]);

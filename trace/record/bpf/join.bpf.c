@@ -10,8 +10,8 @@
  * A switch that the kernel does not report (laneway/running.h) is found in the next event: without that, a
  * thread that left its CPU for a moment would count as off it until its next switch.
  *
- * Who took the CPU and who woke the thread is told by name. The waker's record is in the ring of the CPU that it runs
- * on: the reader sorts by time.
+ * The task that took the CPU and the task that woke the thread are reported by name. The waker's record is in the ring
+ * of the CPU that it runs on: the reader sorts by time.
  *
  * A page fault is reported like an interrupt, from the tracepoint at its begin and the software event at its end; one
  * that the kernel's own code meets is part of its system call.
@@ -33,7 +33,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-const volatile __u32 lw_parent; /* its children are followed; 0: nobody's */
+const volatile __u32 lw_parent; /* its children are followed; 0: no process's */
 const volatile __u32 overlooked; /* a process whose switches away are overlooked, for a test; 0: none */
 
 /* Just enough of the kernel's types; the fields' places are found when the program is loaded. */
@@ -109,7 +109,7 @@ static __always_inline void tell_task(__u64 ts_ns, __u32 tgid, __u32 tid, __u16 
 	tell(ts_ns, tgid, tid, what, 0, name[1]);
 }
 
-/* If another thread is known to run than this one, which runs and is followed: that it came, and when. */
+/* If another thread is known to run than this one, which runs and is followed: records its arrival and the time. */
 static __always_inline void look(__u32 tgid, __u32 tid)
 {
 	const __u32 zero = 0;
@@ -120,7 +120,7 @@ static __always_inline void look(__u32 tgid, __u32 tid)
 	if (!r || !lw_running_changed(r))
 		return;
 	left_ns = lw_running_left_ns(r, r->came_ns, bpf_ktime_get_ns());
-	/* When the first one that is seen came is not known. */
+	/* The time at which the first one that is seen arrived is not known. */
 	is_first = !r->task;
 	/* Before the record: an interrupt in between finds it known, and does not record it again. */
 	lw_running_found(r, left_ns);
@@ -150,7 +150,7 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 
 	if (!r || (overlooked && (__u32)prev->tgid == overlooked))
 		return 0;
-	/* Told before `next` comes on: one thread's end, then another one's beginning. */
+	/* Reported before `next` comes on: one thread's end, then another one's beginning. */
 	if (is_followed(prev->tgid)) {
 		__u64 name[2] = {};
 
@@ -240,7 +240,7 @@ int BPF_PROG(on_syscall, void *regs, long number)
 }
 
 /* Which call it was is where an architecture keeps it, and gone after a return from a signal handler:
- * the reader of this knows, because it has seen the entry. What it returned is told. */
+ * the reader of this knows, because it has seen the entry. What it returned is reported. */
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_syscall_done, void *regs, long returned)
 {

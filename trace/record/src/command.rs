@@ -18,8 +18,9 @@ use std::{
 /// How often the command and the wish to end it are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// After Ctrl-C a terminal has told the command itself; if it has not ended after this long, it was
-/// somebody else who told us only. A program that is told twice often ends without finishing.
+/// After Ctrl-C a terminal has sent the signal to the command as well; if the command has not ended after
+/// this long, the signal was sent to this process alone. A program that gets the signal twice often ends without
+/// finishing.
 const TERMINAL_GRACE: Duration = Duration::from_millis(1500);
 
 /// How urgently somebody wants the command to end. Clones are the same wish.
@@ -27,7 +28,7 @@ const TERMINAL_GRACE: Duration = Duration::from_millis(1500);
 pub struct Urgency(Arc<AtomicU8>);
 
 impl Urgency {
-    /// Nobody wants it to.
+    /// No end is requested.
     pub fn new() -> Urgency {
         Urgency::default()
     }
@@ -114,13 +115,13 @@ impl Guarded {
     fn tell(&self, signal: Signal) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It has just ended, or will be told again by the next call.
+            // It has just ended, or the next call sends it another signal.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// Whether a process ignores a signal; no if nobody can tell.
+/// Whether a process ignores a signal; no if that is unknown.
 fn ignores(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::Path};
 /// milliseconds of fast-path events.
 pub const BUFFER_MEGABYTES: u32 = 64;
 
-/// The command with DPDK told to trace the points that `pattern` matches, into `folder`.
+/// The command with DPDK configured to trace the points that `pattern` matches, into `folder`.
 ///
 /// EAL arguments stand in front of `--`; a command without it has EAL arguments only. The mode is
 /// `discard`: of a full buffer the beginning is kept. The other mode overwrites, and then a trace begins

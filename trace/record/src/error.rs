@@ -16,14 +16,14 @@ pub enum RecordError {
         /// Debian's package.
         package: &'static str,
     },
-    /// A foreign program said no.
+    /// A foreign program failed.
     #[error("`{command}` failed ({status}): {said}")]
     Refused {
         /// What was run.
         command: String,
         /// How it ended.
         status: String,
-        /// The end of what it said.
+        /// The end of its output.
         said: String,
     },
     /// A foreign program did not get ready.
@@ -33,7 +33,7 @@ pub enum RecordError {
         program: &'static str,
         /// How long it was waited for.
         seconds: u64,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// The command could not be started.

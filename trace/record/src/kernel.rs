@@ -5,7 +5,7 @@
 //! the next round, when nothing older can still come.
 //!
 //! What must always hold: programs are detached before the last records are read, and on every way out, because links
-//! end with their descriptors; an event that found no room is counted, and told to every thread as a hole.
+//! end with their descriptors; an event that found no room is counted, and recorded in every thread as a hole.
 
 use crate::RecordError;
 use laneway_bpf::{Moderation, Rings, Tracing};
@@ -98,7 +98,7 @@ impl KernelJoin {
                         let _ = ready.send(());
                         join
                     }
-                    // Its end without a word is told by joining this thread.
+                    // The sender is dropped unused: the caller then joins this thread and gets the error.
                     Err(error) => return Err(error),
                 };
                 join.run(&stop)
@@ -118,7 +118,7 @@ impl KernelJoin {
         }
     }
 
-    /// Detaches the programs, writes what they told until then, and ends the file.
+    /// Detaches the programs, writes what they reported until then, and ends the file.
     ///
     /// # Errors
     /// [`RecordError`], of whatever went wrong since it was attached.
@@ -138,7 +138,7 @@ impl Drop for KernelJoin {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Nobody is left who would want to know.
+            // No caller is left to receive the result.
             let _ = thread.join();
         }
     }
@@ -381,7 +381,8 @@ impl Tracks {
         Ok(())
     }
 
-    /// Some thread lost `events`: the first one is told the number, the others that it may have been they.
+    /// Some thread lost `events`: the first one gets a hole with the number, the others a hole of 0, because the
+    /// events may have been theirs.
     fn tell_hole(
         &mut self,
         events: u64,

@@ -246,7 +246,7 @@ impl Home {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("laneway-lttng-{}-{number}", process::id()));
-        // Its sockets take orders: nobody else's business.
+        // Its sockets take orders: no other user may open them.
         DirBuilder::new().mode(0o700).create(&path).map_err(|source| RecordError::File {
             doing: "make the folder",
             path: path.clone(),

@@ -41,7 +41,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String, RecordError> {
     Err(RecordError::Refused { command: shown, status, said: last_lines(&said) })
 }
 
-/// The end of what a program said, on one line.
+/// The end of what a program printed, on one line.
 pub(crate) fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(SAID_LINES)..].join("; ")

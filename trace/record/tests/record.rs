@@ -66,7 +66,7 @@ fn plan(command: &[&str], folder: &Folder, with: With, kernel: bool) -> Plan {
     Plan { command: words(command), folder: folder.out(), with, kernel }
 }
 
-/// The recording, or nothing (said so) where this machine cannot make it.
+/// The recording, or nothing (with a message) where this machine cannot make it.
 fn recorded(plan: &Plan, urgency: &Urgency) -> Option<Recorded> {
     match record(plan, urgency) {
         Ok(recorded) => Some(recorded),
@@ -110,7 +110,7 @@ fn the_kernels_part_of_a_command_and_its_children_is_told() {
         assert!(own.is_sorted_by_key(|h| h.time_ns));
         let syscalls = own.iter().filter(|h| matches!(h.what, What::SyscallIn(_))).count();
         assert!(syscalls > 10, "thread {thread} made {syscalls} system calls");
-        // On and off the CPU take turns, whichever came first.
+        // On and off the CPU take turns, whichever is first.
         let switches = own.iter().filter_map(|h| match h.what {
             What::SwitchedOut { .. } => Some(false),
             What::SwitchedIn => Some(true),
@@ -135,7 +135,7 @@ fn the_kernels_part_of_a_command_and_its_children_is_told() {
     }
 }
 
-/// Memory that nobody has touched: the first touch of each page is a fault, as the process's own account says.
+/// Memory that no program has touched: the first touch of each page is a fault, as the process's own account says.
 #[test]
 fn page_faults_have_a_begin_and_an_end() {
     const PAGES: u64 = 3_000;
@@ -229,7 +229,7 @@ fn a_command_that_is_asked_to_end_ends_and_its_trace_is_whole() {
     assert!(file.happenings().any(|h| h.what == What::Signal(9)));
 }
 
-/// Calls `inner` a thousand times from `outer`; if told a file, makes it then and stays.
+/// Calls `inner` a thousand times from `outer`; if given a file, makes it then and stays.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -248,7 +248,7 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// An instrumented program, or nothing (said so) without a compiler.
+/// An instrumented program, or nothing (with a message) without a compiler.
 fn instrumented(folder: &Folder) -> Option<PathBuf> {
     let source = folder.0.join("program.c");
     let program = folder.0.join("program");
@@ -292,7 +292,7 @@ fn lttng_processes() -> Vec<String> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| {
         let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-        // A daemon that has ended and that nobody waited for yet is no leftover.
+        // A daemon that has ended and that its parent has not waited for yet is no leftover.
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         let zombie = stat.rsplit(')').next()?.trim_start().starts_with('Z');
         (name.starts_with("lttng") && !zombie).then(|| name.trim().to_owned())

@@ -1,6 +1,6 @@
 //! Where the time of the workers went, as bars that add up to all of it, and what is wrong, first things first.
 
-use super::{confidence_name, optional, thread_name};
+use super::{optional, thread_name};
 use laneway_page::markup::{escape, put};
 use laneway_page::number::{count, duration, percent};
 use laneway_page::table::{self, Cell, Table, column};
@@ -27,7 +27,7 @@ pub(super) fn causes(out: &mut String, analysis: &Analysis) {
     out.push_str("</section>\n");
 }
 
-/// What is known where no cause is named, and of losses. What the trace cannot tell is never said not to be.
+/// What is known where no cause is named, and of losses. What the trace cannot show is never stated to be absent.
 fn known(analysis: &Analysis) -> impl Iterator<Item = &'static str> {
     let causes = match (analysis.causes.is_empty(), analysis.accounts.is_empty()) {
         (true, false) => Some("No worker is known to lose 1 % of its time."),
@@ -59,7 +59,7 @@ fn one_cause(out: &mut String, analysis: &Analysis, cause: &Cause) {
         facts.push(format!("every {}", duration(period as f64)));
     }
     facts.push(optional(cause.thread, |thread| thread_name(analysis, thread)));
-    facts.push(format!("confidence {}", confidence_name(cause.confidence)));
+    facts.push(format!("confidence {}", cause.confidence.name()));
     put!(
         out,
         "<span class=\"quiet\">{}</span><p>{}</p></li>\n",

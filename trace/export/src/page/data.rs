@@ -30,7 +30,7 @@ pub(super) struct Data {
     timelines: Vec<Line>,
     worst: Vec<Worst>,
     windows: Vec<Detail>,
-    marks: Vec<Place>,
+    marks: Vec<MarkedSpan>,
 }
 
 #[derive(Serialize)]
@@ -87,7 +87,7 @@ struct Detail {
 }
 
 #[derive(Serialize)]
-struct Place {
+struct MarkedSpan {
     at: u64,
     length: u64,
     thread: i64,
@@ -262,14 +262,14 @@ fn detail(window: &Window) -> Detail {
 }
 
 /// What detectors found, in time order.
-fn marks(analysis: &Analysis) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+fn marks(analysis: &Analysis) -> Vec<MarkedSpan> {
+    let mut places: Vec<MarkedSpan> = Vec::new();
     for finding in &analysis.findings {
         let mut add = |mark: &Mark| {
             if is_whole(analysis, mark) {
                 return;
             }
-            places.push(Place {
+            places.push(MarkedSpan {
                 at: mark.at_ns,
                 length: mark.length_ns,
                 thread: mark.thread.map_or(-1, i64::from),

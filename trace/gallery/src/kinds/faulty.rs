@@ -159,7 +159,7 @@ fn neighbour(scene: &mut Scene<'_>, mut plan: Plan) -> Result<Made, NotMade> {
     Ok(Made { trace: recorded.trace, truth })
 }
 
-/// What follows where frames were lost, too: that may then be said first.
+/// What follows where frames were lost, too: loss may then be named first.
 fn consequences(recorded: &Recorded, first: &mut Vec<Cause>) -> Vec<Cause> {
     if recorded.lost() == 0 {
         return Vec::new();

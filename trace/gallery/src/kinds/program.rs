@@ -167,7 +167,7 @@ pub(super) fn housekeeping_kernel(scene: &mut Scene<'_>) -> Result<Made, NotMade
     busy(scene, true)
 }
 
-/// Without the kernel's part nobody can know that it sleeps: the function alone is named then.
+/// Without the kernel's part the trace does not show that it sleeps: the function alone is named then.
 fn sleeping(scene: &mut Scene<'_>, kernel: bool) -> Result<Made, NotMade> {
     let plan = Plan { kernel, ..with_period(scene, "sleep_us", 0.4) };
     let recorded = record(scene.world, &plan, &scene.folder)?;

@@ -402,7 +402,7 @@ pub(super) fn mask(bits: u32) -> u64 {
 
 /// `clock` after its lowest `bits` became `value`: a smaller value is a wrap.
 ///
-/// With 48 bits and more a wrap takes hours, and a small step back is told by a result below `clock`: it is no wrap.
+/// With 48 bits and more a wrap takes hours, so a small step back is no wrap: the result is then below `clock`.
 pub(super) fn advance(clock: u64, value: u64, bits: u32) -> u64 {
     if bits >= 64 {
         return value;

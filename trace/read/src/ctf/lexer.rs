@@ -11,7 +11,7 @@ const PACKET_HEADER_BYTES: usize = 37;
 
 /// Where something stands in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     /// From 1.
     pub(super) line: u32,
     /// Bytes from the start of the text.
@@ -21,7 +21,7 @@ pub(super) struct Place {
 /// What cannot be understood, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misread {
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
     pub(super) what: String,
 }
 
@@ -72,11 +72,11 @@ pub(super) struct Text {
 
 impl Text {
     /// A place in the text as a place in the file.
-    pub(super) fn in_file(&self, place: Place) -> Place {
+    pub(super) fn in_file(&self, place: TextPosition) -> TextPosition {
         let next = self.pieces.partition_point(|&(plain, _)| plain <= place.offset);
         let piece = next.checked_sub(1).and_then(|at| self.pieces.get(at));
         let offset = piece.map_or(place.offset, |&(plain, file)| file + (place.offset - plain));
-        Place { offset, ..place }
+        TextPosition { offset, ..place }
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn text(bytes: &[u8]) -> Parsed<Text> {
             let line = 1 + newlines(&error.as_bytes()[..valid]);
             let text = Text { plain: String::new(), pieces };
             Err(Misread {
-                place: text.in_file(Place { line, offset: valid as u64 }),
+                place: text.in_file(TextPosition { line, offset: valid as u64 }),
                 what: "the metadata is neither text nor packets of text".into(),
             })
         }
@@ -114,7 +114,8 @@ fn unpacked(bytes: &[u8], little: bool) -> Parsed<Unpacked> {
     let mut at = 0;
     while at < bytes.len() {
         let line = 1 + newlines(&plain);
-        let wrong = |what: String| Misread { place: Place { line, offset: at as u64 }, what };
+        let wrong =
+            |what: String| Misread { place: TextPosition { line, offset: at as u64 }, what };
         let Some(header) = bytes[at..].first_chunk::<PACKET_HEADER_BYTES>() else {
             return Err(wrong(format!("metadata packet cut off after {} bytes", bytes.len() - at)));
         };
@@ -146,12 +147,12 @@ fn unpacked(bytes: &[u8], little: bool) -> Parsed<Unpacked> {
 ///
 /// # Errors
 /// [`Misread`] at a character TSDL does not have, or text or a comment without end.
-pub(super) fn tokens(text: &str) -> Parsed<Vec<(Token, Place)>> {
+pub(super) fn tokens(text: &str) -> Parsed<Vec<(Token, TextPosition)>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
     let (mut at, mut line) = (0, 1);
     while let Some(&byte) = bytes.get(at) {
-        let place = Place { line, offset: at as u64 };
+        let place = TextPosition { line, offset: at as u64 };
         let wrong = |what: String| Misread { place, what };
         let next = bytes.get(at + 1).copied();
         match byte {
@@ -208,7 +209,7 @@ pub(super) fn tokens(text: &str) -> Parsed<Vec<(Token, Place)>> {
             _ => return Err(wrong(format!("unexpected byte {byte:#04x}"))),
         }
     }
-    found.push((Token::End, Place { line, offset: at as u64 }));
+    found.push((Token::End, TextPosition { line, offset: at as u64 }));
     Ok(found)
 }
 
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn names_line_and_offset_of_an_unknown_byte() {
         let error = tokens("a\nb $").expect_err("`$` is no sign of TSDL");
-        assert_eq!(error.place, Place { line: 2, offset: 4 });
+        assert_eq!(error.place, TextPosition { line: 2, offset: 4 });
         assert!(error.what.contains("0x24"), "{}", error.what);
     }
 
@@ -315,7 +316,8 @@ mod tests {
             let twice = [packet.clone(), packet.clone()].concat();
             let found = text(&twice).expect("two packets");
             assert_eq!(found.plain, "abcabc");
-            let places = [0, 2, 3, 5].map(|offset| found.in_file(Place { line: 1, offset }).offset);
+            let places =
+                [0, 2, 3, 5].map(|offset| found.in_file(TextPosition { line: 1, offset }).offset);
             assert_eq!(places, [37, 39, 64 + 37, 64 + 39]);
             for cut in 1..37 {
                 assert!(text(&twice[..64 + cut]).is_err(), "cut after {cut} bytes");

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::lexer::{Misread, Parsed, Place, Token, tokens};
+use super::lexer::{Misread, Parsed, TextPosition, Token, tokens};
 use super::types::{
     ClockClass, DEPTH_MAX, EventClass, Field, Float, Integer, Kind, Metadata, NODES_MAX, Range,
     StreamClass, Type,
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str) -> Parsed<Metadata> {
 }
 
 struct Parser {
-    tokens: Vec<(Token, Place)>,
+    tokens: Vec<(Token, TextPosition)>,
     at: usize,
     /// Named types, innermost scope last. `struct x` is named "struct x".
     scopes: Vec<HashMap<String, Type>>,
@@ -68,7 +68,7 @@ impl Parser {
         self.tokens.get(self.at + by).map_or(&Token::End, |(token, _)| token)
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> TextPosition {
         let last = self.tokens.len() - 1; // `tokens` always ends with `End`
         self.tokens[self.at.min(last)].1
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::layout::{Compiler, Node, Spot, SpotKind, Whole, fixed};
-use super::lexer::{Misread, Parsed, Place};
+use super::lexer::{Misread, Parsed, TextPosition};
 use super::syscalls;
 use super::types::{Duty, EventClass, Metadata, StreamClass};
 use crate::event::{FunctionKey, PoolAction};
@@ -36,7 +36,7 @@ pub(super) struct StreamPlan {
     pub(super) packet_context: Option<Node>,
     pub(super) header: Option<Node>,
     pub(super) context: Option<Node>,
-    /// Events are told per CPU, of whichever thread is on it.
+    /// Events are recorded per CPU, of whichever thread is on it.
     pub(super) kernel: bool,
     pub(super) form: Form,
     pub(super) scale: Scale,
@@ -61,7 +61,7 @@ pub(super) enum Form {
     Other,
 }
 
-/// Where the thread of an event is told in the context of its stream.
+/// Where the context of its stream names the thread of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Who {
     pub(super) pid: Option<Spot>,
@@ -320,7 +320,7 @@ impl Plan {
     /// # Errors
     /// [`Misread`] if a layout refers to something that is not there.
     pub(super) fn new(metadata: &Metadata, symbols: &mut Symbols) -> Parsed<Self> {
-        let at = |place: Place, what: String| Misread { place, what };
+        let at = |place: TextPosition, what: String| Misread { place, what };
         let big_endian = metadata.big_endian.unwrap_or(false);
         let clocks: Vec<String> = metadata.clocks.iter().map(|clock| clock.name.clone()).collect();
         let mut compiler = Compiler::new(big_endian, metadata.second, &clocks);

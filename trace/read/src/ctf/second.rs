@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::lexer::{Misread, Parsed, Place};
+use super::lexer::{Misread, Parsed, TextPosition};
 use super::types::{
     ClockClass, DEPTH_MAX, Duty, EventClass, Field, Float, Integer, Kind, Metadata, NODES_MAX,
     Range, StreamClass, Type,
@@ -53,15 +53,15 @@ pub(super) fn parse(text: &str) -> Parsed<Metadata> {
 }
 
 /// The fragments and where they begin.
-fn fragments(text: &str) -> Parsed<Vec<(Place, Value)>> {
+fn fragments(text: &str) -> Parsed<Vec<(TextPosition, Value)>> {
     let mut found = Vec::new();
     let mut at = 0;
-    let mut place = Place { line: 1, offset: 0 };
+    let mut place = TextPosition { line: 1, offset: 0 };
     let mut seen = 0;
     let mut place_at = |offset: usize| {
         place.line += text[seen..offset].matches('\n').count() as u32; // metadata is bounded
         seen = offset;
-        Place { offset: offset as u64, ..place }
+        TextPosition { offset: offset as u64, ..place }
     };
     let blank = |c: char| c == SEPARATOR || c.is_ascii_whitespace() || c == '\0';
     loop {
@@ -85,7 +85,7 @@ fn fragments(text: &str) -> Parsed<Vec<(Place, Value)>> {
                     .sum();
                 let offset = (lines + error.column().saturating_sub(1)).min(rest.len()) as u64;
                 let line = begin.line + u32::try_from(error.line().saturating_sub(1)).unwrap_or(0);
-                let place = Place { line, offset: begin.offset + offset };
+                let place = TextPosition { line, offset: begin.offset + offset };
                 return Err(Misread { place, what: format!("no JSON: {error}") });
             }
             None => return Ok(found),
@@ -152,7 +152,7 @@ fn list<'v>(of: &'v Object, name: &str) -> Understood<&'v [Value]> {
 }
 
 impl Reader {
-    fn fragment(&mut self, place: Place, value: &Value) -> Understood<()> {
+    fn fragment(&mut self, place: TextPosition, value: &Value) -> Understood<()> {
         let fragment = object(value, "a fragment")?;
         let of = text(fragment, "type").ok_or("a fragment without `type`")?;
         match of {
@@ -176,7 +176,7 @@ impl Reader {
         }
     }
 
-    fn preamble(&mut self, place: Place, fragment: &Object) -> Understood<()> {
+    fn preamble(&mut self, place: TextPosition, fragment: &Object) -> Understood<()> {
         self.metadata.place = place;
         match unsigned(fragment, "version")? {
             Some(2) => {}
@@ -194,7 +194,7 @@ impl Reader {
         Ok(())
     }
 
-    fn trace(&mut self, place: Place, fragment: &Object) -> Understood<()> {
+    fn trace(&mut self, place: TextPosition, fragment: &Object) -> Understood<()> {
         self.metadata.place = place;
         if let Some(Value::Object(facts)) = fragment.get("environment") {
             for (name, value) in facts {
@@ -232,7 +232,7 @@ impl Reader {
         Ok(())
     }
 
-    fn stream(&mut self, place: Place, fragment: &Object) -> Understood<()> {
+    fn stream(&mut self, place: TextPosition, fragment: &Object) -> Understood<()> {
         let id = unsigned(fragment, "id")?.unwrap_or(0);
         if self.metadata.streams.iter().any(|other| other.id == id) {
             return Err(format!("second stream class {id}"));
@@ -262,7 +262,7 @@ impl Reader {
         Ok(())
     }
 
-    fn event(&mut self, place: Place, fragment: &Object) -> Understood<()> {
+    fn event(&mut self, place: TextPosition, fragment: &Object) -> Understood<()> {
         if self.metadata.events.len() == EVENTS_MAX {
             return Err(format!("more than {EVENTS_MAX} kinds of events"));
         }

@@ -7,7 +7,7 @@
 //! fast path.
 //!
 //! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a
-//! packet; each byte that is left out is told as damage.
+//! packet; each byte that is left out is reported as damage.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -48,7 +48,7 @@ struct Threads {
     last_name_bytes: usize,
     numbers: HashMap<(u32, u32), u32>,
     names: Vec<Vec<u8>>,
-    /// Their numbers are those of the host, and processes are not told.
+    /// Their numbers are those of the host, and processes are not known.
     of_host: bool,
     /// The one on the CPU of this stream.
     on_cpu: Option<u32>,
@@ -70,7 +70,7 @@ impl Threads {
         self.find(pid, tid, name, block)
     }
 
-    /// The key of a task by its name, which is told once.
+    /// The key of a task by its name, which is reported once.
     fn task(&mut self, name: &[u8], block: &mut Block) -> FunctionKey {
         let name = String::from_utf8_lossy(shown(name)).into_owned();
         let mut hasher = DefaultHasher::new();
@@ -174,9 +174,9 @@ struct Packet {
     /// Offset of the next packet in the file.
     next: u64,
     cpu: Option<u32>,
-    /// Time of its end, ns, if told.
+    /// Time of its end, ns, if its context states it.
     end_ns: Option<u64>,
-    /// Its time is told in its context, so that a step back within it cannot be a buffer that was written around.
+    /// Its time is stated in its context, so that a step back within it cannot be a buffer that was written around.
     timed: bool,
     /// Events lost behind its last event.
     lost: u64,
@@ -220,7 +220,7 @@ pub(super) struct Stream {
     pools: Pools,
     /// The context of the packet at this offset, as text.
     drawn: Option<(u64, String)>,
-    /// A packet of another trace was told.
+    /// A packet of another trace was reported.
     of_another: bool,
     ended: bool,
 }
@@ -336,7 +336,9 @@ impl Stream {
             block.damage(
                 &self.place,
                 offset,
-                format!("time goes back {times} times in this packet; such events are told at the time before"),
+                format!(
+                    "time goes back {times} times in this packet; such events get the time before"
+                ),
             );
         }
         if packet.lost > 0 {
@@ -456,7 +458,7 @@ impl Stream {
     }
 
     /// The bytes of a packet whose header ends at bit `at`, and the bits of it that are content. `None` where its
-    /// length makes no sense, so that nobody knows where the next one begins.
+    /// length makes no sense, so that the place of the next one is unknown.
     fn extent(&self, told: &Header, at: u64, start: u64, block: &mut Block) -> Option<(u64, u64)> {
         let left = self.length - start;
         let packet_bytes = match told.packet_bits {
@@ -1030,7 +1032,7 @@ impl Fast<'_> {
         let who = self.class.who;
         let told = who.told;
         if told && (who.tid.is_none() && who.pid.is_none()) {
-            return Halt::Odd; // the thread is told where only a walk finds it
+            return Halt::Odd; // the thread is stated where only a walk finds it
         }
         loop {
             self.calls::<FORM, BIG>();
@@ -1418,7 +1420,7 @@ impl Picked {
                     base: self.numbers.get("baddr").copied()?,
                     bytes: self.numbers.get("memsz").copied().unwrap_or(0),
                     path: String::from_utf8_lossy(&path).into_owned().into(),
-                    // Libraries told by `lttng_ust_lib:load` are always relative to where they lie.
+                    // Libraries reported by `lttng_ust_lib:load` are always relative to where they lie.
                     position_independent: self.numbers.get("is_pic").is_none_or(|&pic| pic != 0),
                 })
             }

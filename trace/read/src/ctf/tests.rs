@@ -23,7 +23,7 @@ struct Writer {
     packets: Vec<Vec<u8>>,
 }
 
-/// What is told about a packet.
+/// What the trace states about a packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packet {
     begin: u64,
@@ -605,7 +605,7 @@ fn what_metadata_leaves_out_is_taken_as_babeltrace2_takes_it() {
     folder.write("metadata", b"trace { byte_order = le; };");
     folder.write("stream", b"");
     assert_eq!(read(folder.path()).expect("a trace").events.len(), 0);
-    // A packet of another trace is read, and told once.
+    // A packet of another trace is read, and reported once.
     let uuid = "2a6422d0-6cee-11e0-8c08-cb07d7b3a564";
     let header = "packet.header := struct { u8 uuid[16]; };";
     let strange = format!(
@@ -782,7 +782,7 @@ fn kernel_streams() -> [Vec<u8>; 2] {
         bytes
     }
     let first = [
-        (5, 1, [9, 0, 0]), // nobody is known to be on the CPU
+        (5, 1, [9, 0, 0]), // no thread is known to be on the CPU
         (10, SWITCH, [0, 0, 7]),
         (20, 1, [9, 0, 0]),
         (24, 2, [9, 0, 0]),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::lexer::{Misread, Place};
+use super::lexer::{Misread, TextPosition};
 
 /// Deepest nesting of types.
 pub(super) const DEPTH_MAX: u32 = 32;
@@ -158,10 +158,10 @@ impl Type {
 /// A whole trace as its metadata declares it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metadata {
-    /// CTF 2: names are what they are, and duties are told.
+    /// CTF 2: names are what they are, and duties are declared.
     pub(super) second: bool,
     /// Of the block about the whole trace.
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
     pub(super) big_endian: Option<bool>,
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) packet_header: Option<Type>,
@@ -185,7 +185,7 @@ pub(super) struct ClockClass {
 /// A class of streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamClass {
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
     pub(super) id: u64,
     pub(super) packet_context: Option<Type>,
     pub(super) event_header: Option<Type>,
@@ -195,7 +195,7 @@ pub(super) struct StreamClass {
 /// A class of events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventClass {
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
     pub(super) id: u64,
     /// `None`: of the only class of streams.
     pub(super) stream_id: Option<u64>,
@@ -205,8 +205,8 @@ pub(super) struct EventClass {
 }
 
 impl Metadata {
-    /// What the declarations leave out and a reader takes as said: a class of streams if there are events and none, and
-    /// the only class for events that name none.
+    /// Adds what the declarations leave out and a reader takes as declared: a class of streams if there are events and
+    /// none, and the only class for events that name none.
     pub(super) fn complete(&mut self) {
         if self.streams.is_empty() && !self.events.is_empty() {
             let place = self.events[0].place;

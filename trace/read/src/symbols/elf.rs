@@ -17,7 +17,7 @@ use super::Function;
 const FILE_BYTES_MAX: u64 = 4 << 30;
 /// How much of a file is read at once, bytes.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Deepest inlining that is told.
+/// Deepest inlining that is reported.
 const INLINED_MAX: usize = 64;
 
 /// A program or library on this machine that is the one that was traced.

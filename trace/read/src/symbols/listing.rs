@@ -27,12 +27,12 @@ pub enum ListingPlace {
 /// Why a listing is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum ListingError {
-    /// The file system said no.
+    /// The file system returned an error.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The listing.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: std::io::Error,
     },
     /// It holds no functions.
@@ -61,13 +61,13 @@ pub enum ListingError {
 
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// Address, size (0 if not told), name; by address.
+    /// Address, size (0 if not given), name; by address.
     symbols: Vec<(u64, u64, String)>,
-    place: Place,
+    place: AddressBase,
 }
 
 #[derive(Debug)]
-enum Place {
+enum AddressBase {
     Module(String),
     Bias(u64),
 }
@@ -104,9 +104,9 @@ impl Listing {
         symbols.sort();
         symbols.dedup_by_key(|(address, ..)| *address);
         let place = match place {
-            ListingPlace::Module(name) => Place::Module(name.clone()),
-            ListingPlace::Bias(bias) => Place::Bias(*bias),
-            ListingPlace::Fit(keys) => Place::Bias(fit(path, &symbols, keys)?),
+            ListingPlace::Module(name) => AddressBase::Module(name.clone()),
+            ListingPlace::Bias(bias) => AddressBase::Bias(*bias),
+            ListingPlace::Fit(keys) => AddressBase::Bias(fit(path, &symbols, keys)?),
         };
         Ok(Self { symbols, place })
     }
@@ -123,8 +123,8 @@ impl Listing {
     /// Name and module of the function that contains `address`.
     pub(super) fn find(&self, address: u64, modules: &[Module]) -> Option<(String, String)> {
         let (inside, module) = match &self.place {
-            Place::Bias(bias) => (address.checked_sub(*bias)?, String::new()),
-            Place::Module(name) => {
+            AddressBase::Bias(bias) => (address.checked_sub(*bias)?, String::new()),
+            AddressBase::Module(name) => {
                 let mut latest = modules.iter().rev();
                 let module =
                     latest.find(|module| module.contains(address) && module.name() == *name)?;

@@ -76,7 +76,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// `None`, and said why, where LTTng is not installed.
+    /// `None`, with a message that states why, where LTTng is not installed.
     fn start() -> Option<Self> {
         let mut daemon = Self { child: None, made: false, home: Folder::new() };
         match daemon.try_lttng(&["list"]) {
@@ -206,7 +206,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Our program, position independent, or nothing (said so) without a compiler.
+/// Our program, position independent, or nothing (with a message) without a compiler.
 fn program(folder: &Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("program.c"), folder.join("program"));
     fs::write(&source, PROGRAM).expect("a folder of ours");
@@ -226,7 +226,7 @@ fn program(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The library that tells LTTng of calls, or nothing (said so).
+/// The library that reports calls to LTTng, or nothing (with a message).
 fn library(fast: bool) -> Option<PathBuf> {
     let name =
         if fast { "liblttng-ust-cyg-profile-fast.so" } else { "liblttng-ust-cyg-profile.so" };
@@ -325,7 +325,7 @@ fn every_layout_of_lttng_equals_babeltrace2() {
         assert_eq!((counts.losses, read.discarded), (0, 0));
         assert!(counts.depth.iter().all(|&depth| depth == 0), "{layout:?}: {:?}", counts.depth);
         if layout.contexts.contains(&"vtid") {
-            // The statedump is told by a thread of LTTng's own.
+            // The statedump is recorded by a thread of LTTng's own.
             let threads = if layout.statedump { 4 } else { 2 };
             assert_eq!(counts.threads.len(), threads, "{layout:?}: {:?}", counts.threads);
             assert_eq!(counts.callers.iter().filter(|&&calls| calls).count(), 2, "{layout:?}");
