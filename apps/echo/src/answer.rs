@@ -26,7 +26,7 @@ const LINK_HOP_LIMIT: u8 = 255;
 /// Turns `question`, which `bytes` are, into its answer from `mac`.
 #[inline]
 pub(crate) fn answer(bytes: &mut [u8], question: Question, mac: Mac, ttl: u8) {
-    // Back to where it came from: an echo app has no routes and no neighbours.
+    // Back to its source MAC address: an echo app has no routes and no neighbours.
     bytes.copy_within(6..12, 0);
     bytes[6..12].copy_from_slice(&mac);
     let packet = &mut bytes[question.at..];

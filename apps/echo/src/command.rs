@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// What may be said to it beside what every run takes.
+/// Its options beside those of every run.
 #[derive(Args, Debug)]
 pub struct EchoArguments {
     /// Addresses to answer for, separated by commas

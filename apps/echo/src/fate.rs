@@ -74,7 +74,7 @@ fates! {
     PassedProtocol = 5 "passed_protocol" Class::Passed,
     /// The IP header contradicts itself: version, header length, total length.
     PassedBadHeader = 6 "passed_bad_header" Class::Passed,
-    /// To a group or to everybody, by MAC or by IP address: nobody may have many answer one.
+    /// To a group or to everybody, by MAC or by IP address: one question must not have many answers.
     PassedGroup = 7 "passed_group" Class::Passed,
     /// To another MAC address than ours.
     PassedForeignMac = 8 "passed_foreign_mac" Class::Passed,
@@ -95,8 +95,8 @@ fates! {
     DroppedLength = 14 "dropped_length" Class::Dropped(DropReason::Malformed),
     /// The IPv4 header of an echo request to us, or a neighbour solicitation for us, does not sum up.
     DroppedChecksum = 15 "dropped_checksum" Class::Dropped(DropReason::BadChecksum),
-    /// An echo request to us from nobody who can be answered: a group, everybody, nobody, loopback,
-    /// one of our own addresses, or a group's MAC address.
+    /// An echo request to us whose source cannot be answered: a group, the broadcast or the unspecified
+    /// address, loopback, one of our own addresses, or a group's MAC address.
     DroppedSource = 16 "dropped_source" Class::Dropped(DropReason::Malformed),
     /// An echo request beyond what its source may ask.
     DroppedSourceLimit = 17 "dropped_source_limit" Class::Dropped(DropReason::RateLimited),

@@ -4,8 +4,8 @@
 //!
 //! Decides as the app over frames does, by the same questions in the same order as far as they can
 //! still be asked: header, options and fragments are behind, and a program with the kernel's sockets has
-//! neighbours, TTL and routes from it. "Passed" is left alone here: somebody else has to answer it, or
-//! nobody does.
+//! neighbours, TTL and routes from it. "Passed" is left alone here: another program has to answer it, or
+//! it stays unanswered.
 
 use crate::{
     answer::{reply_v4, reply_v6},

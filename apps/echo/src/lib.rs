@@ -20,8 +20,8 @@
 //! * Only echo requests to an address of ours are ever dropped, and neighbour solicitations for one
 //!   whose checksum or length is wrong. All else is somebody else's to judge.
 //!
-//! What it does not do: it routes nothing (an answer goes back to the MAC address that its question
-//! came from), puts no fragments together, reads no clock, and opens nothing.
+//! What it does not do: it routes nothing (an answer goes back to the source MAC address of its
+//! question), puts no fragments together, reads no clock, and opens nothing.
 #![forbid(unsafe_code)]
 
 mod answer;

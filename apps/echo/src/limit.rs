@@ -46,8 +46,8 @@ impl Schedule {
         Schedule { interval_ns, tolerance_ns, step_ns }
     }
 
-    /// For questions that come in trains: a train puts the schedule far ahead by right, so that a clock
-    /// set back cannot be told. Live lanes have none.
+    /// For questions that come in trains: a train puts the schedule far ahead by right, which cannot
+    /// be distinguished from a clock set back. Live lanes have none.
     pub(crate) fn of_trains(rate: Option<Rate>) -> Schedule {
         Schedule { step_ns: u64::MAX, ..Schedule::of_frames(rate) }
     }

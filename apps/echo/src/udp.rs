@@ -39,7 +39,7 @@ pub struct UdpFates {
     pub answered: u64,
     /// From a port that may be a service's; under [`DropReason::Filtered`].
     pub dropped_port: u64,
-    /// To or from a group, everybody or nobody; under [`DropReason::Malformed`].
+    /// To or from a group, the broadcast or the unspecified address; under [`DropReason::Malformed`].
     pub dropped_address: u64,
     /// Beyond what the source may ask; under [`DropReason::RateLimited`].
     pub dropped_source_limit: u64,

@@ -41,8 +41,8 @@ impl Echo {
     }
 
     /// Decides on one frame, turns a question into its answer, and counts the fate. Of a frame in
-    /// several buffers `bytes` are the first; `captured_bytes` is the length of all. `now_ns` is when
-    /// it came: the limits go by it. Bytes change only if the fate is an answer.
+    /// several buffers `bytes` are the first; `captured_bytes` is the length of all. `now_ns` is
+    /// its arrival time: the limits go by it. Bytes change only if the fate is an answer.
     #[inline]
     pub fn answer(&mut self, bytes: &mut [u8], captured_bytes: usize, now_ns: u64) -> Fate {
         let fate = self.decide(bytes, captured_bytes, now_ns);

@@ -50,7 +50,7 @@ impl<W: Witness> Sink for WitnessedSink<W> {
     }
 
     fn flow(&mut self, ended: &EndedFlow<'_>) {
-        // A flow's row cannot be told back to its frames: races run at level packet.
+        // A flow's row cannot be traced back to its frames: races run at level packet.
         self.rows.flow(ended);
     }
 
@@ -76,8 +76,8 @@ impl<W: Witness> Sink for WitnessedSink<W> {
     }
 }
 
-/// A mix of what the record says about its frame: everything but when, where and as which number it
-/// came, which differ between arms.
+/// A mix of what the record says about its frame: everything but its arrival time, sequence
+/// number, interface and queue, which differ between arms.
 fn content(record: &Record) -> u64 {
     mix(&Record { ts_ns: 0, seq_no: 0, ifindex: 0, rx_queue: 0, ..*record }.to_bytes())
 }

@@ -47,7 +47,7 @@ impl Profile {
     }
 }
 
-/// A packet row: the record, and which of the run's sources it came from.
+/// A packet row: the record, and which of the run's sources it is from.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketRow {
     /// Index of the source file or interface.

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// The app as `laneway run` has it: rows go to an output.
 pub type RowsKind = FeaturesKind<RowSinks>;
 
-/// What may be said to it beside what every run takes.
+/// Its options beside those of every run.
 #[derive(Args, Debug)]
 pub struct FeaturesArguments {
     #[command(flatten)]

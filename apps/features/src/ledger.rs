@@ -19,7 +19,7 @@ const _: () = assert!(BEHIND_NS == 2_000_000_000, "as LATE says");
 /// The ledger of a run, in frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// Frames that came, those included that the lane lost on the way.
+    /// Frames that arrived, including those that the lane lost on the way.
     pub seen: u64,
     /// Frames that became a row, or part of one.
     pub delivered: u64,
@@ -131,7 +131,7 @@ impl Ledger {
         self.seen == self.accounted()
     }
 
-    /// Frames that were lost although nobody asked for it.
+    /// Frames that were lost without being asked for.
     pub fn lost(&self) -> u64 {
         self.losses().values().sum()
     }

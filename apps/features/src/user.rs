@@ -187,7 +187,7 @@ impl Flows {
         self.batch.clear();
     }
 
-    /// Ends what has ended by `now_ns` although no frame came.
+    /// Ends what has ended by `now_ns` although no frame arrived.
     pub(crate) fn advance(&mut self, now_ns: u64, sink: &mut impl Sink) {
         self.flush(sink);
         self.table.advance(now_ns, &mut |ended| sink.flow(&ended));
@@ -210,7 +210,7 @@ impl Flows {
 
 /// The flow table that a configuration asks for.
 pub(crate) fn table(config: &Config) -> Result<FlowTable, TableError> {
-    // A seed nobody outside knows: hostile traffic cannot aim at one chain of the index.
+    // A seed unknown outside the process: hostile traffic cannot aim at one chain of the index.
     let options = TableOptions { hash_seed: random_seed(), ppi_packets: config.first_packets };
     FlowTable::new(config.flows_max_or_default(), config.limits, options)
 }

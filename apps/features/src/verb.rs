@@ -47,7 +47,7 @@ Examples:
   laneway features a.pcap b.pcapng.zst -o flows.parquet --level flow --profile full
   laneway features capture.pcap --filter 'eth / ipv4 / udp dst is 53 / end' | head";
 
-/// What may be said to it.
+/// Its options.
 #[derive(Args, Debug)]
 struct OfflineArguments {
     /// Capture files, read one after the other; `-` is standard input. Flows end with each file, unless

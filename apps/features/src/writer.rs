@@ -171,7 +171,7 @@ impl RowWriter {
 impl Running {
     fn end(self) -> thread::Result<Result<Output, OutputError>> {
         let Running { messages, thread } = self;
-        // The thread ends when nobody can send it anything any more.
+        // The thread ends when no sender of messages is left.
         drop(messages);
         thread.join()
     }

@@ -7,7 +7,7 @@
 //! `prefix` a destination prefix of 8 to 32 bits. Half of the frames match a rule drawn at random, half
 //! match none; their headers are parsed beforehand, and once more as a column of its own. Frames are matched
 //! one by one, and in bursts of 64 as a worker does it, where their waits for memory overlap. Every round
-//! measures every set once, so that what the machine does meanwhile meets all alike; told are the median
+//! measures every set once, so that what the machine does meanwhile meets all alike; reported are the median
 //! over the rounds and the quartiles. `cargo run --release -p laneway-forward --example rules_cost`;
 //! `LANEWAY_ROUNDS` (default 101) says how many rounds.
 

@@ -135,7 +135,7 @@ impl RunSummary<'_> {
     }
 
     /// Losses of the lane by port. In the kernel the lane counts the app's as well: those are fates, which
-    /// are told as such.
+    /// are reported as such.
     fn losses(&self) -> Vec<BTreeMap<DropReason, u64>> {
         let has_fate = |reason| {
             let is_of = |fate: &Fate| fate.drop_reason() == Some(reason);

@@ -115,10 +115,10 @@ struct Mask {
 /// An entry of the hash table as the kernel takes it.
 pub(crate) type RawEntry = (Vec<u8>, Vec<u8>);
 
-/// What the kernel is told, in this order.
+/// What is written to the kernel, in this order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
-    /// Entries to be added first: nobody sees them yet.
+    /// Entries to be added first: the program does not see them yet.
     pub(crate) added: Vec<RawEntry>,
     /// The bank that they are in force with.
     pub(crate) bank: Vec<u8>,
@@ -274,12 +274,12 @@ impl Bank {
         gone.into_iter().for_each(|key| self.leave(key));
     }
 
-    /// Makes the next version, and says what the kernel must be told for it. The one before must be
+    /// Makes the next version, and returns what must be written to the kernel for it. The one before must be
     /// [settled](Self::settle).
     pub(crate) fn commit(&mut self) -> Change {
         self.version += 1;
         let stays: HashSet<u32> = self.masks.iter().map(|mask| mask.id).collect();
-        // Whose mask is no longer in the bank, nobody finds.
+        // An entry whose mask is no longer in the bank is not found.
         let found = self.leaving.iter().filter(|key| stays.contains(&id_of(key)));
         let mut gone: Vec<(u32, u32)> =
             found.map(|key| (self.entries[key].slot, id_of(key))).collect();
@@ -308,7 +308,7 @@ impl Bank {
         change
     }
 
-    /// The kernel has taken the version made last, and nobody sees what was before it.
+    /// The kernel has taken the version made last, and the program no longer sees the one before.
     pub(crate) fn settle(&mut self) {
         for key in std::mem::take(&mut self.going) {
             self.entries.remove(&key);
@@ -421,7 +421,7 @@ impl Bank {
     fn leave(&mut self, key: Key) {
         let hash_map::Entry::Occupied(mut stored) = self.entries.entry(key) else { return };
         if stored.get().since > self.version {
-            // It came since the last version: the kernel never had it.
+            // It was added since the last version: the kernel never had it.
             stored.remove();
         } else {
             stored.get_mut().is_leaving = true;

@@ -5,10 +5,10 @@
 //! flooded. Time arrives as a value. Group addresses belong to no station and are never learned.
 //!
 //! All workers of a run share one table, so that an answer crosses whichever worker it comes to, and
-//! none of them waits: a place is a key and where and when its station was seen, both atomic. Who takes
-//! a place over marks it first, and who reads looks at the key before and after; so nobody takes another
-//! station's port for the one looked for. Two workers that meet the same new station at once may give
-//! it two places; the first of them counts, the other one ages.
+//! none of them waits: a place is a key and where and when its station was seen, both atomic. A
+//! worker that takes a place over marks it first, and one that reads it looks at the key before and after;
+//! so no worker takes another station's port for the one looked for. Two workers that meet the same new
+//! station at once may give it two places; the first of them counts, the other one ages.
 
 use laneway_core::{PortId, PortMask};
 use laneway_wire::Mac;

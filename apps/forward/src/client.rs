@@ -25,7 +25,7 @@ Examples:
       'flow create 0 ingress pattern eth / ipv4 / udp dst is 53 / end actions drop / count / end'
   laneway rules --control /run/forward.sock < rules.txt";
 
-/// What may be said to it.
+/// Its options.
 #[derive(Args, Debug)]
 struct RulesArguments {
     /// The socket of a running `laneway run forward --control PATH`

@@ -41,7 +41,7 @@ const RACED: [Mode; 4] = [Mode::Io, Mode::Mac, Mode::MacSwap, Mode::FiveTupleSwa
 /// Flow rules that are there.
 const RULES: Family = table::gauge("laneway_forward_rules", "Flow rules of all ports.");
 
-/// What may be said to it beside what every run takes.
+/// Its options beside those of every run.
 #[derive(Args, Debug)]
 pub struct ForwardArguments {
     /// What is done with frames that no rule decides on: io, mac, macswap, 5tswap, l2, l3, drop
@@ -181,7 +181,7 @@ Examples:
     }
 
     fn metrics(run: &ForwardRun, page: &mut Page) {
-        // Told by the workers where somebody can ask; without rules there is nobody.
+        // The workers publish them where a client can ask; without rules no client can.
         let Some(console) = &run.console else { return };
         let stats = console.live().sum();
         for fate in Fate::ALL {
@@ -195,7 +195,7 @@ Examples:
         _on: On<'_>,
         _finished: Option<Finished<'_, ForwardReport>>,
     ) -> Result<(), Failure> {
-        // From here on nobody new may change what is reported.
+        // From here on no new client may change what is reported.
         drop(take(&run.talks.socket));
         Ok(())
     }

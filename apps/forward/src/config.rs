@@ -79,9 +79,9 @@ pub enum ConfigError {
     Word {
         /// `mode`, `route`, `neighbour`.
         what: &'static str,
-        /// What was said.
+        /// What was given.
         found: String,
-        /// What could be said.
+        /// What is accepted.
         expected: String,
     },
     /// A number is beyond its limit.
@@ -230,7 +230,7 @@ pub struct Config {
     pub stations_max: usize,
     /// How long it knows a station that is silent.
     pub age_ns: u64,
-    /// So that nobody outside can choose addresses that fall together in its table.
+    /// So that no sender can choose addresses that fall together in its table.
     pub hash_seed: u64,
 }
 

@@ -57,7 +57,7 @@ impl Console {
         &self.rules
     }
 
-    /// The set, for what is told at the end.
+    /// The set, for what is reported at the end.
     pub fn rules(&self) -> MutexGuard<'_, RuleSet> {
         // Updates of the set are atomic with respect to panics.
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)

@@ -34,7 +34,7 @@ impl Change {
     }
 }
 
-/// Makes the frame say what `now` says where `before` said something else.
+/// Makes the frame agree with `now` where `before` differs from it.
 pub(crate) fn write_back(bytes: &mut [u8], before: &Parsed, now: &Fields) {
     let was = before.fields;
     if was == *now {

@@ -53,7 +53,7 @@ fates! {
     Malformed = 8 "malformed" Some(DropReason::Malformed),
     /// Its IPv4 header checksum is wrong.
     BadChecksum = 9 "bad_checksum" Some(DropReason::BadChecksum),
-    /// Addressed to another station, or (mode `l2`) to one on the side it came from.
+    /// Addressed to another station, or (mode `l2`) to one on the side it arrived from.
     NotForUs = 10 "not_for_us" Some(DropReason::NotForUs),
     /// It was to leave by a port that is not there.
     NoPort = 11 "no_port" Some(DropReason::TxNoPort),

@@ -261,7 +261,7 @@ mod tests {
         rank: u64,
     }
 
-    /// The tables met for a field, with nobody found.
+    /// The tables met for a field when no rule is found.
     fn met(guide: &Guide, field: u64) -> Vec<usize> {
         let mut tuples = Vec::new();
         guide.start(field).walk(Tuples::MAX, u64::MAX, |tuple| {

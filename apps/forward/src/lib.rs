@@ -62,8 +62,8 @@ pub use live::{LiveStats, StatsSlot};
 pub use parser::{Line, PRIORITY_MAX, parse_command, parse_line, parse_rule};
 pub use routes::{NEIGHBOURS_MAX, ROUTES_MAX};
 pub use rules::{
-    CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, GROUPS_MAX, Headers, Hits, KernelFeed,
-    OFFERED_RULES_MAX, Place, Placement, RuleFeed, RuleSet,
+    CHANGES_MAX, CommandError, Commit, ENTRIES_MAX, ExecutionPlace, GROUPS_MAX, Headers, Hits,
+    KernelFeed, OFFERED_RULES_MAX, Placement, RuleFeed, RuleSet,
 };
 pub use table::{MASKS_MAX, Shape};
 pub use user::Forward;

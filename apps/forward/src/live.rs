@@ -23,7 +23,7 @@ impl LiveStats {
         slot
     }
 
-    /// What all workers have said last, together.
+    /// What all workers have published last, together.
     pub fn sum(&self) -> Stats {
         let mut sum = Stats::default();
         for slot in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {

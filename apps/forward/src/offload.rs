@@ -65,7 +65,7 @@ fn actions(actions: &[Action]) -> Result<Vec<PortAction>, Unsayable> {
         let why = match action {
             Action::Drop => {
                 decides = true;
-                // What ends in the port is seen by nobody else, and must not be lost unnamed.
+                // Software does not see what ends in the port, which must not be lost unnamed.
                 said.extend([PortAction::Drop, PortAction::Count]);
                 continue;
             }

@@ -14,9 +14,9 @@
 //! commit says [`Commit::Waiting`] and changes nothing.
 //!
 //! Counters belong to a worker and to a rule's slot, not to a table: a swap keeps them. The slot of a
-//! rule that is gone rests until nobody can count there any more.
+//! rule that is gone rests until no worker can count there any more.
 //!
-//! Where the rules of a run are executed is one [`Place`]: a lane shows its frames to user space, or
+//! Where the rules of a run are executed is one [`ExecutionPlace`]: a lane shows its frames to user space, or
 //! the kernel half has them. A port that takes rules itself ([`Offload`]) is offered each one once it is
 //! in force, if no rule that comes before it can match the same frames: the port decides before all
 //! software does. The software keeps the rule for whatever the port does not recognise, so what a
@@ -74,7 +74,7 @@ const TURN_BITS: u32 = 40;
 
 /// Where a rule is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ExecutionPlace {
     /// By the port itself.
     Offloaded,
     /// By the XDP program, from its maps.
@@ -83,13 +83,13 @@ pub enum Place {
     User,
 }
 
-impl Place {
+impl ExecutionPlace {
     /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Offloaded => "offloaded",
-            Place::Kernel => "kernel",
-            Place::User => "user",
+            ExecutionPlace::Offloaded => "offloaded",
+            ExecutionPlace::Kernel => "kernel",
+            ExecutionPlace::User => "user",
         }
     }
 }
@@ -98,7 +98,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Where.
-    pub place: Place,
+    pub place: ExecutionPlace,
     /// Why, as part of a sentence.
     pub reason: Cow<'static, str>,
 }
@@ -409,7 +409,7 @@ impl RuleSet {
             frames: now.frames.saturating_sub(installed.before.frames),
             bytes: now.bytes.saturating_sub(installed.before.bytes),
         };
-        // What the port dropped nobody else has seen; everything else is counted by who received it.
+        // What the port dropped is counted by the port alone; everything else is counted by its receiver.
         if installed.drops() {
             let there = match &self.offload {
                 Some(offload) if installed.at_port == AtPort::Taken => offload.hits(port, id),
@@ -575,7 +575,7 @@ impl RuleSet {
                 groups.remove(&group);
             }
         }
-        // A rule that came and went between two commits was in no table: nobody counts for it.
+        // A rule that was added and removed between two commits was in no table: no worker counts for it.
         if gone.rank & ((1 << TURN_BITS) - 1) > self.turn_committed {
             self.slots.free.push(gone.slot);
         } else {

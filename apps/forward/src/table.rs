@@ -308,8 +308,8 @@ impl Table {
         }
     }
 
-    /// Runs the rules of `port` on a frame's fields, whose first match is `first`; `hit` is told the slot of
-    /// each match.
+    /// Runs the rules of `port` on a frame's fields, whose first match is `first`; `hit` is called with
+    /// the slot of each match.
     #[inline]
     pub(crate) fn decide(
         &self,

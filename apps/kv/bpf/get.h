@@ -380,7 +380,7 @@ LW_INLINE __u32 lw_kv_get_v4(struct lw_view *view, const volatile struct lw_kv_c
 	__builtin_memcpy(ip + 12, ip + 16, 4);
 	__builtin_memcpy(ip + 16, address, 4);
 	lw_kv_put16(ip + 2, 20 + bytes);
-	/* Not to be cut: the reply is no longer than what came. */
+	/* Not to be cut: the reply is no longer than the request. */
 	ip[1] = 0;
 	lw_kv_put16(ip + 4, 0);
 	lw_kv_put16(ip + 6, 0x4000);

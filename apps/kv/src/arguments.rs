@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// What may be said to it beside what every run takes.
+/// Its options beside those of every run.
 #[derive(Args, Debug)]
 pub struct KvArguments {
     /// Where it listens, separated by commas [default: 127.0.0.1:6379, by the kernel's sockets]
@@ -167,10 +167,10 @@ fn memory(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "use a number of bytes such as 100000, 64kb, 500mb or 2gb".to_owned())
 }
 
-/// Clients at a time, if nothing is said.
+/// Clients at a time by default.
 const CLIENTS: usize = 10_000;
-/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are told
-/// that they are too many.
+/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are
+/// refused because they are too many.
 const OTHER_FILES: usize = 64;
 
 /// Files of each worker's value store: its tables, of which it keeps so many open, and its journals.
@@ -199,9 +199,9 @@ impl AppCommand for KvKind {
 
     const HELP: &'static str = "\
 Any client of Redis may be used. By the kernel's sockets (lanes socket and uring) it listens on the
-loopback address unless told otherwise; on packet, afxdp and dpdk it has a stack of its own, which
+loopback address by default; on packet, afxdp and dpdk it has a stack of its own, which
 needs --on and --listen. Clients of other machines are refused until there is a password, or
---protected-mode no says that the network lets nobody else in. COMMAND lists what it does.
+--protected-mode no if no other program can reach it over the network. COMMAND lists what it does.
 
 Ends at SHUTDOWN, at Ctrl-C or after --duration. The data are in memory; with --appendonly yes every
 write is in the log in --dir as well, and the next start has it again. A log that has grown beyond

@@ -63,7 +63,7 @@ impl Flags {
     pub const STALE: Flags = Flags(1 << 10);
     /// Not for scripts.
     pub const NOSCRIPT: Flags = Flags(1 << 11);
-    /// Its keys cannot be told from the first, last and step alone.
+    /// Its keys cannot be derived from the first, last and step alone.
     pub const MOVABLEKEYS: Flags = Flags(1 << 12);
 
     /// Both.
@@ -123,7 +123,7 @@ pub(crate) fn keys_of<'a>(keys: Keys, args: &[&'a [u8]]) -> Vec<&'a [u8]> {
 /// One command that is being done, on the data of one shard.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// What the client said, the name first; as many as the table's arity allows.
+    /// What the client sent, the name first; as many as the table's arity allows.
     pub args: &'a [&'a [u8]],
     /// All databases of the shard.
     pub store: &'a mut Store,

@@ -80,7 +80,7 @@ struct Mail {
     asked: u64,
     answered: u64,
     answers: Vec<(u64, Result<Vec<u8>, String>)>,
-    /// The worker found no room, and is to be told when there is some.
+    /// The worker found no room, and is to be notified when there is some.
     wants_room: bool,
     failed: Option<String>,
     /// The reader has ended before its time.
@@ -169,7 +169,7 @@ impl Drop for LsmValues {
         self.shared.for_writer.notify_all();
         self.shared.for_reader.notify_all();
         for thread in self.threads.drain(..) {
-            // It had nothing to say that was not said already.
+            // What it had to report is reported already.
             let _ = thread.join();
         }
     }
@@ -192,7 +192,7 @@ impl ValueStore for LsmValues {
 
     fn forget(&mut self, number: u64) {
         let mut mail = self.shared.mail();
-        // What the engine does not have, or will not be told any more.
+        // What the engine does not have, or will not receive any more.
         if number > mail.begun || mail.failed.is_some() {
             if let Some(value) = mail.waiting.remove(&number) {
                 mail.waiting_bytes -= value.len();
@@ -349,7 +349,7 @@ impl Shared {
 
 const BROKEN: &str = "a thread of the value store has ended by a panic, whose message is above";
 
-/// The end of a thread: nobody waits for one that has ended before its time.
+/// The end of a thread: no other thread waits for one that has ended before its time.
 struct ThreadEnd<'a>(&'a Shared);
 
 impl Drop for ThreadEnd<'_> {

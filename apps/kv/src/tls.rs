@@ -6,7 +6,7 @@ use laneway_tls::{ClientCertificates, PemFiles, Settings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What may be said of TLS.
+/// The options of TLS.
 #[derive(Args, Debug)]
 pub struct TlsArguments {
     /// Where it listens for TLS, separated by commas; without --listen nothing is plain then

@@ -135,7 +135,7 @@ impl Ours {
         }
     }
 
-    /// What a client hears of itself and nobody else.
+    /// What this client receives, without what the others receive.
     fn said(&mut self, client: usize, bytes: &[u8]) -> String {
         self.received.bytes.iter_mut().for_each(Vec::clear);
         self.send(client, bytes);
@@ -489,7 +489,7 @@ fn read_as(own: &[u8], stream: &mut UnixStream) -> Vec<u8> {
     bytes
 }
 
-/// What else it has said by now.
+/// What else it has sent by now.
 fn rest(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 16];
     stream.set_nonblocking(true).expect("it can be");

@@ -7,7 +7,7 @@
 //! Runs a relay on lane `socket` (or `uring`) in a network namespace of its own, on the loopback interface there, so
 //! it needs root. A change is what `laneway relay replace` does with a file in which one output has another DSCP: the
 //! whole set is checked, one port is opened, the set is swapped, one port is closed, and the answer comes. Memory is
-//! the process's own (`VmRSS`); what sockets hold in the kernel is not in it and is told beside it.
+//! the process's own (`VmRSS`); what sockets hold in the kernel is not in it and is reported beside it.
 
 #![expect(clippy::print_stdout, reason = "what an example is run for")]
 
@@ -94,7 +94,7 @@ fn measure<L: DatagramLane>(open: impl FnOnce() -> L + Send) {
         let begun = Instant::now();
         book.replace(rules(0), false).unwrap_or_else(|why| panic!("{why}"));
         println!("{RULES} rules of {OUTPUTS} outputs in force after {:.1?}", begun.elapsed());
-        // The list that they came in is given back.
+        // The list that they were passed in is given back.
         book.state().expect("it runs");
         let full_kb = resident_kb();
         println!("resident memory: {empty_kb} KiB without rules, {full_kb} KiB with them");

@@ -36,7 +36,7 @@ pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
     /// Only the holder of this may give orders and wait for answers. True when every worker has the
-    /// rules that it begins with: until then there is an order that nobody has waited for.
+    /// rules that it begins with: until then there is an order that no caller has waited for.
     turn: Mutex<bool>,
     /// Changed by the holder of the turn. Never held while a caller waits for a worker: a worker that begins asks
     /// for the rules itself.
@@ -81,7 +81,7 @@ impl Drop for Ceased<'_> {
 /// What a change did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Rules that came, or came in place of one with the same input.
+    /// Rules that were added, or took the place of one with the same input.
     pub added: Vec<RuleId>,
     /// Rules that went.
     pub removed: Vec<RuleId>,

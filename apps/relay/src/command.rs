@@ -30,18 +30,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What may be said to it beside what every run takes.
+/// Its options beside those of every run.
 #[derive(Args, Debug)]
 pub struct RelayArguments {
     /// A file of rules (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// One rule more: the group or address of ours that datagrams are sent to, and their interface
-    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_parser = place)]
-    input: Option<Place>,
+    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_parser = interface_address)]
+    input: Option<InterfaceAddress>,
     /// Where the datagrams of --input go, separated by commas
-    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_delimiter = ',', value_parser = place, requires = "input")]
-    output: Vec<Place>,
+    #[arg(long, value_name = "ADDR:PORT[@IFACE]", value_delimiter = ',', value_parser = interface_address, requires = "input")]
+    output: Vec<InterfaceAddress>,
     /// On lanes with a stack of their own, and on xdp: an address of the relay's on an interface, with the bits of
     /// its network; the first of a family is what outputs leave from. Separated by commas
     #[arg(long, value_name = "ADDR/BITS@IFACE", value_delimiter = ',', value_parser = own)]
@@ -81,12 +81,12 @@ fn forbidden(text: &str) -> Result<Forbidden, String> {
 
 /// An address with a port, and the interface that it is reached by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct InterfaceAddress {
     address: SocketAddr,
     interface: Option<String>,
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn interface_address(text: &str) -> Result<InterfaceAddress, String> {
     let (address, interface) = match text.split_once('@') {
         Some((address, interface)) => (address, Some(interface.to_owned())),
         None => (text, None),
@@ -94,7 +94,7 @@ fn place(text: &str) -> Result<Place, String> {
     let address = address.parse().map_err(|_| {
         format!("`{text}` is no address with a port, such as 239.1.1.1:5000, [ff15::1]:5000 or 239.1.1.1:5000@eth1")
     })?;
-    Ok(Place { address, interface })
+    Ok(InterfaceAddress { address, interface })
 }
 
 /// An address of the relay's own, on an interface.
@@ -257,7 +257,7 @@ Examples:
         run.talks.control.clone().filter(|_| !run.talks.adopts_control)
     }
 
-    /// Rules are in force some time behind the lanes, which is said then.
+    /// Rules are in force some time after the lanes are open, and that is reported then.
     fn begun(run: &RelayRun, on: On<'_>) -> Option<String> {
         let mut lines = Vec::new();
         if let Some(lost) = &run.talks.lost {
@@ -657,7 +657,7 @@ fn rule_text(group: SocketAddrV4, input: &str, outputs: &[FanoutOutput<'_>]) -> 
 
 /// The rule of the command line, if there is one.
 fn rule_of(arguments: &RelayArguments) -> Result<Option<Rule>, Failure> {
-    let Some(Place { address, interface }) = &arguments.input else { return Ok(None) };
+    let Some(InterfaceAddress { address, interface }) = &arguments.input else { return Ok(None) };
     if arguments.output.is_empty() {
         return Err(Failure::input("--input has nowhere to go: give --output ADDR:PORT[@IFACE]"));
     }

@@ -182,7 +182,7 @@ impl Mailbox {
         }
     }
 
-    /// The worker's side: what came of it.
+    /// The worker's side: the result of the order.
     pub(crate) fn answer(&self, answer: Answer) {
         self.inside().answer = Some(answer);
         self.answered.notify_all();

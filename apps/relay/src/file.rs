@@ -1,6 +1,6 @@
 //! Rule sets as text: the file (TOML), the control socket's messages (JSON), and the file that is written again.
 //!
-//! What is wrong is said with its line. It reads from nowhere and writes nowhere.
+//! What is wrong is reported with its line. It reads from nowhere and writes nowhere.
 
 use crate::{
     check::{Policy, can_bind, check},

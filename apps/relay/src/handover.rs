@@ -6,7 +6,7 @@
 //!     handover ────────────────────────────▶ shares rules and sockets, and goes on
 //!     opens its lane, its outputs, adopts the sockets, which it holds
 //!     take ────────────────────────────────▶ holds its inputs; what it had received leaves
-//!            ◀── ceased ──────────────────── from here on nobody receives, and the kernel queues
+//!            ◀── ceased ──────────────────── from here on neither receives, and the kernel queues
 //!     receives
 //!     taken ───────────────────────────────▶ ends; its outputs' counts are its own
 //! ```
@@ -38,9 +38,9 @@ use std::{
     time::Duration,
 };
 
-/// The form of what is said here. A change of a line's meaning counts it up.
+/// The format of the messages here. A change of a line's meaning counts it up.
 pub(crate) const FORMAT: u32 = 1;
-/// How long a successor may take from hearing that nobody receives to saying that it does.
+/// How long a successor may take from the report that neither receives to its own that it does.
 const TAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long this relay keeps the conversation open while it ends.
 const END_WAIT: Duration = Duration::from_secs(60);
@@ -316,7 +316,7 @@ impl Successor {
         self.offer.lost.as_deref()
     }
 
-    /// Gives the workers of a book that have not begun the sockets that came along.
+    /// Gives the workers of a book that have not begun the sockets received with the offer.
     pub(crate) fn hand_to(&mut self, book: &Book) {
         let mut by_worker: Vec<Vec<SharedInput>> =
             (0..book.workers()).map(|_| Vec::new()).collect();
@@ -330,7 +330,7 @@ impl Successor {
         }
     }
 
-    /// Has the running relay cease: when this returns nobody receives.
+    /// Has the running relay cease: when this returns neither receives.
     ///
     /// # Errors
     /// It goes on: why.
@@ -353,7 +353,7 @@ impl Successor {
 
     /// Says that this one receives.
     pub(crate) fn taken(&mut self) {
-        // One that is gone needs not be told.
+        // One that is gone needs no report.
         let _ = serde_json::to_string(&Request::Taken {}).map(|line| self.client.say(&line, &[]));
     }
 

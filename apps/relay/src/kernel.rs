@@ -197,7 +197,7 @@ impl KernelRelay {
         Ok(())
     }
 
-    /// Keeps what rules counted that are gone: each under the rule that came in its place, if any.
+    /// Keeps the counts of rules that are gone: each under the rule that took its place, if any.
     fn retire(&mut self, read: &Read, gone: &[(InForce, Option<usize>)]) {
         for (rule, next) in gone {
             let mut counts = count(read, rule);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A rule is an input and its outputs ([`rule`]); a set of them has no input twice and no loop ([`check`]).
-//! `command` is what `laneway run relay` is told and what it tells; `verb` is `laneway relay`.
+//! `command` has the options and the reports of `laneway run relay`; `verb` is `laneway relay`.
 //!
 //! What must always hold: every datagram that comes in is relayed or counted by why not, every copy is sent or
 //! counted by why not, and every datagram meets one whole rule set.

@@ -136,8 +136,8 @@ impl Input {
         }
     }
 
-    /// Where the socket is that receives it: groups share one per UDP port and interface, told apart by
-    /// destination.
+    /// Where the socket is that receives it: groups share one per UDP port and interface, distinguished
+    /// by destination.
     pub fn bind(&self) -> Option<SocketAddr> {
         let ip = match self.destination()? {
             IpAddr::V4(group) if group.is_multicast() => Ipv4Addr::UNSPECIFIED.into(),
@@ -187,7 +187,7 @@ impl Rule {
 }
 
 impl Output {
-    /// An output of which no more is said.
+    /// An output with everything else at its default.
     pub fn to(destination: SocketAddr, interface: Option<String>) -> Output {
         Output {
             destination,

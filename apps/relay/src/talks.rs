@@ -1,7 +1,7 @@
 //! What is open while a relay runs, for those who change its rules, follow it, or watch over it as a service.
 //!
 //! What must always hold: the control socket's file goes with the run, unless a successor is spoken to there; a run
-//! that follows another serves nobody, and receives nothing, before the other has ceased.
+//! that follows another serves no client, and receives nothing, before the other has ceased.
 
 use crate::{
     book::Book,
@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-/// How often a watcher is told.
+/// How often a watcher receives the state.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is open for others.
@@ -146,7 +146,7 @@ impl Talks {
         Arc::new(Speaker { predecessor: Arc::new(predecessor), supervisor })
     }
 
-    /// Closes everything. From here on nobody changes what is reported.
+    /// Closes everything. From here on no client changes what is reported.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         Supervisor::of_environment().stopping();
         drop(self.follower.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -156,7 +156,7 @@ impl Talks {
     }
 }
 
-/// What is said when the first rules are in force; nothing where they cannot be had, which the run says itself.
+/// What is reported when the first rules are in force; nothing where they cannot be had, which the run reports itself.
 fn in_force(book: &Book) -> Option<String> {
     let state = book.state().ok()?;
     let (rules, waiting) = (state.rules.len(), state.waiting());

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Outputs are the outer loop and datagrams the inner one, so what a batch brings leaves each output as one
-//! train; a train that came in whole leaves whole. Nothing waits for a batch to fill. Rules change between two
+//! train; a train that arrived whole leaves whole. Nothing waits for a batch to fill. Rules change between two
 //! rounds of the lane, here on the worker's own thread, a bounded number of calls at a time: a rule set is
 //! prepared beside the one in force, then takes its place at once (`work`). A port whose interface goes is closed,
 //! and opened again when there is one of that name (`berth`, `seats`).
@@ -115,7 +115,7 @@ pub struct Relay {
     /// The interfaces that there are, where somebody follows them.
     links: Option<Arc<Links>>,
     look: Option<Look>,
-    /// A port may wait for something that is told of.
+    /// A port may wait for something that is reported to the worker.
     waits: bool,
     /// The kernel may choose another interface for a group by now; when that was last looked at.
     has_new_routes: bool,
@@ -565,7 +565,7 @@ const HELD_BACK: u32 = u32::MAX;
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A worker that ends in a panic answers nobody either.
+        // A worker that ends in a panic answers no caller either.
         self.mailbox.close();
     }
 }

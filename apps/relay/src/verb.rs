@@ -1,4 +1,4 @@
-//! `laneway relay`: a file of rules checked, or a running relay asked about its rules and told to change them.
+//! `laneway relay`: checks a file of rules, or asks a running relay about its rules and has it change them.
 //!
 //! Files are read here and rules go over the socket, so the relay itself opens no file while it runs.
 

@@ -29,7 +29,7 @@ fn ping(source: u8, at_ns: u64) -> Sent {
     Sent { at_ns, bytes }
 }
 
-/// Runs all three forms, and returns what all of them said.
+/// Runs all three forms, and returns the result that they agree on.
 fn agreed(config: &Config, frames: &[Sent]) -> (Vec<Outcome>, Fates) {
     let (outcomes, fates) = run(config, frames);
     if let Some(referee) = referee() {

@@ -166,7 +166,7 @@ fn go<L: FrameLane>(
         .unwrap_or_else(|e| panic!("{}", e.error))
 }
 
-/// What a program said that was run on the asking side; `None`, and says so, when it is not installed.
+/// The output of a program run on the asking side; `None`, reported as a skip, when it is not installed.
 fn said(topology: &Topology, program: &str, arguments: &str) -> Option<String> {
     if let Err(e) = std::process::Command::new(program).arg("-V").output()
         && e.kind() == io::ErrorKind::NotFound
@@ -470,7 +470,7 @@ fn echoes_before_an_answer_to_arp(lane: &mut PacketLane) -> u64 {
     let port = PortId(0);
     let mut request = vec![0xff; 6];
     request.extend([0x02, 0x4c, 0x57, 0, 0, 1, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]);
-    // From an address of its own, so that its answer is told from that to the kernel's question.
+    // From an address of its own, so that its answer is distinguished from that to the kernel's question.
     request.extend([0x02, 0x4c, 0x57, 0, 0, 1, 10, 77, 0, 7, 0, 0, 0, 0, 0, 0, 10, 77, 0, 9]);
     transmit(lane, &request);
     let mut echoes = 0;
@@ -490,8 +490,8 @@ fn echoes_before_an_answer_to_arp(lane: &mut PacketLane) -> u64 {
     panic!("no answer to ARP after {echoes} echoes");
 }
 
-/// Waits until the responder has seen every frame that was sent before: of those that it does not answer
-/// nobody is told.
+/// Waits until the responder has seen every frame that was sent before: for those that it does not
+/// answer, the sender receives nothing.
 fn all_have_been_seen(topology: &Topology) {
     let ask = || {
         let spec: LaneSpec = "packet".parse().expect("well formed");

@@ -16,7 +16,7 @@ const PORT: PortId = PortId(0);
 /// Where the number of a ping lies in its frame.
 const NUMBER_AT: usize = 40;
 
-/// The app, and how often each number came to it.
+/// The app, and how often it received each number.
 struct Watched {
     echo: Echo,
     seen: BTreeMap<u16, usize>,

@@ -31,7 +31,7 @@ fn has(bit: Has) -> impl Fn(&PacketRow) -> bool + Copy {
     move |r: &PacketRow| r.record.has.contains(bit)
 }
 
-/// When and where the frame came in.
+/// When and where the frame was received.
 fn arrival(c: &mut Columns, offset_ns: i64) {
     c.push(timestamp(
         "ts",

@@ -1,4 +1,4 @@
-//! The user-space placement on a lane: the app itself, lent bursts of a capture file, with a worker
+//! The user-space placement on a lane: the app itself, given bursts of a capture file, with a worker
 //! whose clock is years ahead of the capture's.
 
 use crate::{captures::Frame, kernel::Kept};

@@ -1,4 +1,4 @@
-//! Flow rows against NFStream 6.6.0, a program nobody here wrote, on every capture at hand.
+//! Flow rows against NFStream 6.6.0, an independent program, on every capture at hand.
 //!
 //! ```text
 //!   capture ─┬─▶ NFStream, from PyPI, in an environment of its own ───────────▶ flows ─┐

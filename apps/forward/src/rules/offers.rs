@@ -1,6 +1,6 @@
 //! What a port is offered, and what it takes back: the port decides before all software does.
 
-use super::{Installed, OFFERED_RULES_MAX, Place, Placement, RuleSet, Target};
+use super::{ExecutionPlace, Installed, OFFERED_RULES_MAX, Placement, RuleSet, Target};
 use crate::{
     compile::Entry,
     offload::{can_meet, port_rule},
@@ -43,10 +43,13 @@ impl RuleSet {
     /// Where the software executes rules, and the reason why no port does.
     pub(super) fn in_software(&self, why_not_at_port: Option<String>) -> Placement {
         let (place, reason) = match &self.target {
-            Target::User(_) => {
-                (Place::User, "the lane shows its frames to user space and its ports take no rules")
+            Target::User(_) => (
+                ExecutionPlace::User,
+                "the lane shows its frames to user space and its ports take no rules",
+            ),
+            Target::Kernel(_) => {
+                (ExecutionPlace::Kernel, "the lane executes rules in its XDP program")
             }
-            Target::Kernel(_) => (Place::Kernel, "the lane executes rules in its XDP program"),
         };
         Placement { place, reason: why_not_at_port.map_or_else(|| reason.into(), Cow::from) }
     }
@@ -104,7 +107,8 @@ impl RuleSet {
                                               frames that the port does not recognise"
                         }
                     };
-                    let placement = Placement { place: Place::Offloaded, reason: reason.into() };
+                    let placement =
+                        Placement { place: ExecutionPlace::Offloaded, reason: reason.into() };
                     (AtPort::Taken, placement)
                 }
                 Err((at_port, why)) => (at_port, self.in_software(Some(why))),

@@ -326,11 +326,11 @@ fn a_port_is_not_offered_sets_too_large_to_compare() {
 fn every_rule_says_where_it_is_executed_and_why() {
     let mut user = set();
     run(&mut user, DROP_53);
-    assert_eq!(user.placement(0, 0).expect("there").place, Place::User);
+    assert_eq!(user.placement(0, 0).expect("there").place, ExecutionPlace::User);
     let mut kernel = RuleSet::for_kernel(BOUNDS);
     run(&mut kernel, DROP_53);
     let placement = kernel.placement(0, 0).expect("there");
-    assert_eq!(placement.place, Place::Kernel);
+    assert_eq!(placement.place, ExecutionPlace::Kernel);
     assert!(placement.reason.contains("XDP"), "{placement:?}");
 }
 

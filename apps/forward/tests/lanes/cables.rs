@@ -122,8 +122,8 @@ impl FarEnds {
         received
     }
 
-    /// Shows what comes, with its port, until `is_last` says so of a frame; the frames that came with it
-    /// are shown, too. False when patience ends before.
+    /// Shows what arrives, with its port, until `is_last` says so of a frame; the frames that arrived with
+    /// it are shown, too. False when patience ends before.
     pub(crate) fn collect_until(&mut self, mut is_last: impl FnMut(usize, &[u8]) -> bool) -> bool {
         let (mut done, mut since) = (false, Instant::now());
         while !done {

@@ -150,7 +150,7 @@ fn every_drop_of_the_router_has_its_name() {
     assert_eq!(world.collect(PortId(1)).len(), 1);
 }
 
-/// One frame into a port at a time; gives the ports that it came out of.
+/// One frame into a port at a time; gives the ports that it was sent out of.
 struct Bridge {
     lane: SimLane,
     world: SimWorld,

@@ -269,8 +269,8 @@ pub(crate) fn scan_all<T: Keyed>(
 }
 
 /// Shows the entries that one segment of each of these directories reaches to, in the order of their places, from
-/// `from` on, with their hashes, until one is said to be enough: those with its place are shown as well. The place to
-/// go on at.
+/// `from` on, with their hashes, until `show` returns `Shown::Enough` for one: those with its place are shown as well.
+/// Returns the place to go on at.
 pub(crate) fn walk_all<T: Keyed>(
     directories: &[&Directory<T>],
     from: u64,

@@ -160,8 +160,8 @@ impl Entries {
         scan_all(&[&self.memory, &self.spilled], from, count, show)
     }
 
-    /// Shows entries in the order of their places, from `from` on, with their hashes, until one is said to be enough:
-    /// those with its place are shown as well. The place to go on at.
+    /// Shows entries in the order of their places, from `from` on, with their hashes, until `show` returns
+    /// `Shown::Enough` for one: those with its place are shown as well. Returns the place to go on at.
     pub(super) fn walk(&self, from: u64, show: impl FnMut(u64, &Entry) -> Shown) -> u64 {
         walk_all(&[&self.memory, &self.spilled], from, show)
     }

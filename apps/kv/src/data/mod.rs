@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Time and the seed of chance are given. The log of a command does the same whenever it is done again at time 0, at
-//! which nothing is due: deadlines are times of the calendar there, and what came due is deleted by a command of its
+//! which nothing is due: deadlines are times of the calendar there, and what became due is deleted by a command of its
 //! own.
 
 mod chance;

@@ -70,7 +70,7 @@ pub struct SpillCounts {
     pub disk_bytes: u64,
 }
 
-/// What came of spilling one value.
+/// The result of spilling one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spilling {
     /// It is in the value store.

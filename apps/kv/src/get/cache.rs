@@ -25,7 +25,7 @@ pub(crate) const LISTEN_MAX: usize = 4;
 pub(crate) const ALLOWED_MAX: usize = 16;
 const ENTRY_BYTES: usize = 16 + KEY_BYTES_MAX + REPLY_BYTES_MAX;
 
-/// Slots, unless told otherwise: some 10 MiB of the kernel's memory.
+/// Slots by default: some 10 MiB of the kernel's memory.
 pub(crate) const SLOTS: usize = 8192;
 /// The most that may be asked for.
 pub(crate) const SLOTS_MAX: usize = 1 << 20;

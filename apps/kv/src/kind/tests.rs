@@ -177,7 +177,7 @@ fn folders_that_cannot_be_used_are_refused() {
         assert!(why.contains(&in_the_way.display().to_string()), "{why}");
         assert!(why.contains("Not a directory") || why.contains("File exists"), "{why}");
     }
-    // Nobody, root included, can write there.
+    // No user, root included, can write there.
     let why = refusal(&run_in(Path::new("/proc/self/fdinfo/data"), false));
     assert!(why.contains("/proc/self/fdinfo/data") && why.contains("os error"), "{why}");
     std::fs::remove_file(&file).expect("it was made here");

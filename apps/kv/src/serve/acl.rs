@@ -32,7 +32,7 @@ pub(crate) struct User {
     passwords: Vec<[u8; 32]>,
     /// A bit per row of the table of commands.
     allowed: Vec<u64>,
-    /// How that came about: `-@all`, `+get`.
+    /// The rules that led to it: `-@all`, `+get`.
     rules: Vec<String>,
     keys: Vec<KeyRule>,
     has_all_keys: bool,

@@ -1,7 +1,7 @@
 //! Clients that wait: for data (BLPOP), and for the end of CLIENT PAUSE.
 //!
 //! A blocked client's command is kept and done again when one of its keys is touched, in the order in which clients
-//! came to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
+//! began to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
 use super::client::{Blocked, Client, DataKey, Kept, Key, Replies};
@@ -85,7 +85,7 @@ impl Server {
         client.blocked = Some(Box::new(Blocked { call, database, keys, until_ms, null_array }));
     }
 
-    /// The client waits for data no longer; nothing is said of it.
+    /// The client waits for data no longer; it is sent nothing about it.
     pub(crate) fn unblock(&mut self, client: &mut Client) -> Option<Box<Blocked>> {
         let blocked = client.blocked.take()?;
         for key in &blocked.keys {
@@ -109,7 +109,7 @@ impl Server {
         while let Some(key) = self.waiters.ready.pop_front() {
             let waiting: Vec<Key> =
                 self.waiters.by_key.get(&key).into_iter().flatten().copied().collect();
-            // Commands for which nothing is left: who came later with the same gets nothing either.
+            // Commands for which nothing is left: a later client with the same command receives nothing either.
             let mut in_vain: Vec<usize> = Vec::new();
             for waiter in waiting {
                 let Some(mut client) = self.clients.take(waiter) else { continue };

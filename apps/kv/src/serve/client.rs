@@ -15,7 +15,7 @@ pub(crate) type Key = u32;
 /// A key of a database.
 pub(crate) type DataKey = (usize, Box<[u8]>);
 
-/// A command that is kept for later: its row, and what was said.
+/// A command that is kept for later: its row, and its arguments.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) index: usize,

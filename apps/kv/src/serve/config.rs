@@ -52,9 +52,9 @@ pub struct Config {
     pub port: u16,
     /// Where it listens for TLS; 0 is nowhere.
     pub tls_port: u16,
-    /// What `--tls-auth-clients` said.
+    /// The value of `--tls-auth-clients`.
     pub tls_auth_clients: &'static str,
-    /// What `--appendonly` said.
+    /// The value of `--appendonly`.
     pub appendonly: bool,
     /// The fsync of the log, by name.
     pub appendfsync: &'static str,

@@ -395,7 +395,7 @@ pub(crate) fn client_kill(server: &mut Server, client: &mut Client, args: &[&[u8
         (false, _) => client.out.integer(killed as i64),
     }
     if is_own {
-        // It is still told.
+        // It still receives the reply.
         client.ending = Ending::Close;
     }
 }

@@ -81,13 +81,13 @@ impl Datagrams {
         own.chain(self.cache.iter().flat_map(Cache::fates)).collect()
     }
 
-    /// Ends what waits: it will not be told.
+    /// Gives up the replies that wait: they will not be sent.
     pub(crate) fn give_up(&mut self) {
         self.fates[Fate::NotDurable.index()] += self.waiting.len() as u64;
         self.waiting.clear();
     }
 
-    /// Makes the kernel half's maps agree with what is about to be said, and looks at its counts from time to time.
+    /// Makes the kernel half's maps agree with the replies about to be sent, and reads its counts from time to time.
     pub(crate) fn agree(&mut self, maps: &dyn KernelMaps, turn: Turn) -> Result<(), LaneError> {
         let Some(cache) = &mut self.cache else { return Ok(()) };
         cache.agree(maps)?;

@@ -57,7 +57,7 @@ impl Fetching {
         !self.waiting.is_empty()
     }
 
-    /// Nobody waits for a client's values any more.
+    /// No command of the client waits for values any more.
     pub(crate) fn forget(&mut self, client: Key) {
         self.waiting.retain(|_, waiting| waiting.client != client);
     }

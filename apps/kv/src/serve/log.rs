@@ -286,7 +286,7 @@ impl Journal {
         }
     }
 
-    /// The record that must be durable before the value of `key` may be told.
+    /// The record that must be durable before the value of `key` may be sent.
     pub(crate) fn unfinished(&self, database: usize, key: &[u8]) -> Option<u64> {
         if self.unfinished.is_empty() && self.emptied.is_empty() {
             return None;

@@ -8,7 +8,7 @@ use super::server::Server;
 use crate::data::glob_matches;
 use std::collections::BTreeMap;
 
-/// Who listens to what. In the order of names, listeners in the order in which they came.
+/// Who listens to what. In the order of names, listeners in the order in which they subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     channels: BTreeMap<Box<[u8]>, Vec<Key>>,
@@ -50,7 +50,7 @@ impl Channels {
 }
 
 impl Server {
-    /// The client listens to nothing any more; nothing is said of it.
+    /// The client listens to nothing any more; it is sent nothing about it.
     pub(crate) fn unsubscribe_all(&mut self, client: &mut Client) {
         for name in std::mem::take(&mut client.channels) {
             self.channels.leave(Kind::Channel, &name, client.key);

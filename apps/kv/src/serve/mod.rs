@@ -77,7 +77,7 @@ pub struct Setup {
 pub struct Kv {
     server: Server,
     counters: Counters,
-    /// Lent to the client that is being served.
+    /// Borrowed by the client that is being served.
     scratch: Reply,
     /// The memory of the arguments of a command.
     argv: Vec<&'static [u8]>,
@@ -499,7 +499,7 @@ fn recycled<'a>(mut empty: Vec<&[u8]>) -> Vec<&'a [u8]> {
 const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled \
 and no password is set for the default user. In this mode connections are only accepted from the loopback \
 interface. If you want to connect from external computers, start the server with --requirepass PASSWORD, or \
-with --protected-mode no if the network lets nobody else in.\r\n";
+with --protected-mode no if no other program can reach it over the network.\r\n";
 
 /// The first byte of a client that speaks TLS (RFC 8446, section 5.1); no command begins so.
 const TLS_HANDSHAKE: u8 = 22;
@@ -631,7 +631,7 @@ impl StreamApp for Kv {
         }
         let durable = self.server.journal.durable();
         if self.server.journal.failed().is_some() {
-            // What they wait for will never be durable, and must not be told: they find out by the end.
+            // What they wait for will never be durable, and must not be sent: their connections end instead.
             for (_, key) in std::mem::take(&mut self.releases) {
                 let has_waits =
                     self.server.clients.get(key).is_some_and(|one| !one.waits.is_empty());

@@ -58,7 +58,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a snapshot is for: the fields of INFO that it is told by.
+/// What a snapshot is for, and so which fields of INFO report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// BGSAVE or SAVE.

@@ -504,7 +504,7 @@ impl Server {
         true
     }
 
-    /// Does a command of the log again: nobody waits for it, and it is not logged.
+    /// Does a command of the log again: no client waits for it, and it is not logged.
     pub(crate) fn restore(
         &mut self,
         run: fn(&mut Call<'_>) -> Outcome,
@@ -514,7 +514,7 @@ impl Server {
     ) {
         self.effects = Effects::default();
         let (store, effects) = (&mut self.store, &mut self.effects);
-        // At time 0 nothing is due: what came due is deleted by a command of its own.
+        // At time 0 nothing is due: what became due is deleted by a command of its own.
         run(&mut Call { args, store, database, reply, now_ms: 0, ready: None, effects });
     }
 

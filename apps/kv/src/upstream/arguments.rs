@@ -1,4 +1,4 @@
-//! What may be said of the cluster in the back.
+//! The options of the cluster in the back.
 
 use super::UpstreamSettings;
 use super::map::Named;

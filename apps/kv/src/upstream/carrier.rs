@@ -139,7 +139,7 @@ impl Carrier {
             }
             self.act();
             if !self.pilot.reports.is_empty() {
-                // Nobody hears them only where the worker has ended.
+                // They are lost only where the worker has ended.
                 let reports = self.pilot.reports.drain(..);
                 reports.for_each(|report| drop(self.said.send(report)));
                 self.worker.ring();

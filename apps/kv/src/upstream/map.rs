@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// A name or an address, as it was said.
+    /// A name or an address, as it was given.
     pub host: String,
     /// Its port for clients.
     pub port: u16,

@@ -26,9 +26,9 @@
 //!    nothing is concluded from the order of their replies: a fill with a ticket was sent either before the write (and
 //!    has lost its ticket) or behind its reply (and reads what it wrote).
 //! 4. **A lost connection takes all that it covered.** A value belongs to the owner of its slot as the worker knows it.
-//!    The report of the loss stands in the queue behind all that the connection said and before all that its successor
-//!    says. A new owner of a slot does the same to that slot. A reply behind ASK is never stored.
-//! 5. **A lease bounds what nobody reports.** A node that still owns a slot and is part of a working cluster answers a
+//!    The report of the loss stands in the queue behind all that the connection reported and before all that its
+//!    successor reports. A new owner of a slot does the same to that slot. A reply behind ASK is never stored.
+//! 5. **A lease bounds what is not reported.** A node that still owns a slot and is part of a working cluster answers a
 //!    *beat*, a look-up of a key of its own, on the tracked connection. All invalidations before the reply are applied
 //!    before it. So values are as new as the time at which the last answered beat was sent; when that is longer ago
 //!    than the bound, they are not read.
@@ -37,7 +37,8 @@
 //! same worker. Behind a write beside us, no read that begins later than the bound sees it. The order of one client is
 //! kept, as it has one command at the cluster at a time.
 //!
-//! A write whose connection is lost before its reply is not repeated: it may have been done, and its client is told so.
+//! A write whose connection is lost before its reply is not repeated: it may have been done, and its client receives an
+//! error that says so.
 
 mod arguments;
 mod carrier;
@@ -93,7 +94,7 @@ pub(crate) struct Request {
 /// What the thread has to say to the worker. The order matters (rule 1).
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// The answer to a request; the last that is said of it.
+    /// The answer to a request; the last report on it.
     Answer { id: u64, answer: Answer },
     /// These keys are others now.
     Invalid(Vec<Box<[u8]>>),
@@ -108,8 +109,8 @@ pub(crate) enum Report {
 /// What became of a request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// Of a fill: the value, the milliseconds it has left (as PTTL says), and whether the slot's owner said so and not
-    /// the node of an ASK.
+    /// Of a fill: the value, the milliseconds it has left (as PTTL says), and whether the slot's owner answered and
+    /// not the node of an ASK.
     Filled { value: Value, left_ms: i64, is_covered: bool },
     /// The node's reply.
     Raw(Vec<u8>),

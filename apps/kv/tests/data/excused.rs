@@ -34,7 +34,7 @@ pub(crate) fn is_unordered(args: &[Vec<u8>]) -> bool {
     UNORDERED.contains(&name.as_str()) || name == "zscan"
 }
 
-/// The elements of a reply, sorted. Pairs may be told apart: no reply here has two pairs of the same parts in other
+/// The elements of a reply, sorted. Pairs may be separated: no reply here has two pairs of the same parts in other
 /// ways.
 pub(crate) fn sorted(reply: &[u8]) -> Vec<&[u8]> {
     let mut lines: Vec<&[u8]> = reply.split(|byte| *byte == b'\n').collect();

@@ -136,7 +136,7 @@ fn contents(local: &mut Local) -> Vec<String> {
                 value.sort();
             }
             let deadline = ask(&[b"pexpiretime", &key]);
-            // How a string came to be is not in the log: a sum of INCRBYFLOAT is set there.
+            // How a string was made is not in the log: a sum of INCRBYFLOAT is set there.
             let encoding = match kind.as_slice() {
                 b"+string\r\n" => Vec::new(),
                 _ => ask(&[b"object", b"encoding", &key]),

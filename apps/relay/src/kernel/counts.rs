@@ -106,7 +106,7 @@ pub struct KernelCounts {
     /// Copies that the kernel made for no output, without a word: the interface was down, or the datagram
     /// longer than its MTU. Known of rules that are gone, and of all when the program is detached.
     pub passed_over: u64,
-    /// What became of the frames that came in, by [`KernelFate`].
+    /// What became of the frames that were received, by [`KernelFate`].
     pub fates: [u64; KernelFate::COUNT],
     /// What drivers did not take, by interface.
     pub interfaces: Vec<(u32, Counters)>,

@@ -1,5 +1,5 @@
-//! Rules as people write them, made into rules of the kernel half: names of interfaces become numbers, what is not
-//! said gets its value, the next hop its MAC address. What the half cannot do is refused here, with a lane that can.
+//! Rules as people write them, made into rules of the kernel half: names of interfaces become numbers, what is left
+//! out gets its value, the next hop its MAC address. What the half cannot do is refused here, with a lane that can.
 
 use super::rule::{KernelOutput, KernelRule, KernelRules};
 use crate::{
@@ -23,7 +23,7 @@ pub(crate) struct Wire {
     pub(crate) own: Own,
 }
 
-/// The ports that outputs are sent from, which nobody else on this machine has.
+/// The ports that outputs are sent from, which no other program on this machine has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourcePorts {
     pub(crate) v4: u16,

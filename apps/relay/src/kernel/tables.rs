@@ -1,7 +1,7 @@
 //! What the program reads, as bytes, and how one set of rules follows another.
 //!
 //! Everything of a rule lies under its slot, a number that no other rule has had while anybody may know
-//! it. A change is written in three steps: what new rules need, under slots that nobody knows; the table
+//! it. A change is written in three steps: what new rules need, under slots that no table names; the table
 //! of inputs, in place of the former; and, once no program holds the former table, the removal of what
 //! only that one led to. A rule that did not change keeps its slot, and so its counts.
 
@@ -47,7 +47,7 @@ pub(super) struct Tables {
 /// One set of rules after another.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// To be written first, while nobody knows it.
+    /// To be written first, while no table refers to it.
     pub(super) entries: Vec<Entry>,
     /// To be put in place of the former table.
     pub(super) table: Entry,

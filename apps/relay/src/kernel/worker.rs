@@ -51,7 +51,7 @@ pub struct KernelWorker {
     groups: Groups,
     hops: Hops,
     ports: SourcePorts,
-    /// They keep those ports from others; what comes to them is nobody's.
+    /// They keep those ports from other programs; what arrives on them is not read.
     _held: [UdpSocket; 2],
     failure: Option<String>,
     /// The interfaces that there are, where somebody follows them.
@@ -396,7 +396,7 @@ impl KernelApp for KernelWorker {
 
 impl Drop for KernelWorker {
     fn drop(&mut self) {
-        // A worker that ends in a panic answers nobody either.
+        // A worker that ends in a panic answers no caller either.
         self.mailbox.close();
     }
 }

@@ -48,7 +48,7 @@ struct Member {
     /// How many rules want it; none where it is still to be left.
     users: usize,
     is_joined: bool,
-    /// The interface that the kernel chose when it was joined; none where one is named, or nobody knows.
+    /// The interface that the kernel chose when it was joined; none where one is named, or it is unknown.
     chosen: Option<u32>,
 }
 
@@ -179,7 +179,7 @@ impl Seats {
         open.try_for_each(|port| ports.hold_port(port, is_held))
     }
 
-    /// True when every seat that was handed over has the rules that it came with.
+    /// True when every seat that was handed over has the rules that it was handed over with.
     #[cfg(test)]
     pub(super) fn are_taken(&self) -> bool {
         self.handed.is_empty() && self.seats.values().all(|seat| seat.users > 0)

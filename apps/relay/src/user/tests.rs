@@ -486,7 +486,7 @@ proptest! {
     }
 }
 
-/// A relay whose turns the test takes itself: what it is told is done when the test says so.
+/// A relay whose turns the test takes itself: an order is carried out when the test says so.
 struct ByHand {
     book: Arc<Book>,
     relay: Relay,

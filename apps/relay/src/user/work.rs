@@ -36,11 +36,11 @@ const ROUTES_INTERVAL_NS: u64 = 1_000_000_000;
 pub(super) enum Work {
     Nothing,
     Preparing(Draft),
-    /// Ready, until it is told what becomes of it.
+    /// Ready, until an order states what becomes of it.
     Prepared(Draft),
     /// Its inputs are held; the answer is due when all that they received has left.
     Ceasing,
-    /// It has left, and nobody opens anything.
+    /// It has left, and the worker opens nothing.
     Ceased,
 }
 
@@ -158,7 +158,7 @@ impl Relay {
         self.bell.ring();
     }
 
-    /// True when a worker that ceases is told to go on; answers when all has left.
+    /// True when a worker that ceases has an order to go on; answers when all has left.
     fn goes_on(&mut self, ports: &mut impl DatagramPorts) -> bool {
         if let Some(order) = self.mailbox.take() {
             let waiting = mem::replace(&mut self.work, Work::Nothing);

@@ -249,7 +249,7 @@ fn a_group_arrives_at_two_outputs_as_each_of_them_says() {
             let mut received: [Vec<Vec<u8>>; PORTS] = Default::default();
             for window in sent.chunks(WINDOW) {
                 far.send(window);
-                // To nobody: what no rule asks for.
+                // Relayed to no output: no rule asks for it.
                 far.send(&[numbered(group, 5001, 0)]);
                 let came = far.collect([0, window.len(), window.len()]);
                 received.iter_mut().zip(came).for_each(|(all, more)| all.extend(more));
@@ -310,7 +310,7 @@ fn every_copy_that_does_not_arrive_has_a_name() {
         );
         let received = far.collect([0, 3, 8]);
         assert_eq!(received.map(|frames| frames.len()), [0, 3, 8]);
-        // Nobody takes anything there any more. What is sent is all taken when the counts say so.
+        // From here on no receiver is there. What is sent is all taken when the counts say so.
         world.far_down("far2");
         far.send(&(0..4).map(|n| numbered("239.1.1.1", 5000, n)).collect::<Vec<_>>());
         let since = Instant::now();

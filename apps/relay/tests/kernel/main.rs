@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// The interface that frames come in by where nothing is said: `lo`, as BPF_PROG_RUN has it.
+/// The interface that frames come in by where none is named: `lo`, as BPF_PROG_RUN has it.
 const IFINDEX: u32 = 1;
 const SLOT: u32 = 0x0102_fffe;
 const XDP_PASS: u32 = 2;
@@ -256,7 +256,7 @@ fn the_loaded_programs_agree_on_every_frame_of_every_capture() {
         let want = slot.map_or((0, 0), |slot| payload[slot]);
         assert_eq!((counted.taken.count, counted.taken.bytes), want);
     }
-    // The programs ran by themselves, so nothing came from the first to the second.
+    // The programs ran by themselves, so nothing passed from the first to the second.
     assert_eq!(counts.passed_over, fates[KernelFate::Sent as usize]);
     let mut sent = 0;
     out.maps()

@@ -87,7 +87,7 @@ pub(crate) fn read(frame: &[u8], ttl_min: u8) -> Result<Datagram, KernelFate> {
     Ok(Datagram { vlan, source, destination, port: word(udp, 2), payload: udp.len() - 8, l3 })
 }
 
-/// Which rule has a frame that came in by `ifindex`, and its datagram.
+/// Which rule has a frame received by `ifindex`, and its datagram.
 pub(crate) fn decide<'a>(
     rules: &'a [KernelRule],
     ifindex: u32,

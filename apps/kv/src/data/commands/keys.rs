@@ -94,7 +94,7 @@ pub(crate) static COMMANDS: &[Command] = &[
 
 /// Redis shares numbers below this, and says so.
 const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
-/// Draws of a random key that is not due, before there is said to be none.
+/// Draws of a random key that is not due, before the reply is that there is none.
 const RANDOM_DRAWS_MAX: usize = 100;
 
 fn del(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {

@@ -2,14 +2,14 @@
 
 use super::super::client::{Client, Ending, Replies};
 use super::super::server::Server;
-use super::exchange::{Asking, Fate, How, Message, Place};
+use super::exchange::{Asking, ClientRef, Fate, How, Message};
 use super::join::join;
 use super::{Apart, FLIGHT_MAX, Flight, Gather, Reach, Route, Shards, slot_of};
 use crate::command::Flags;
 use laneway_resp::Protocol;
 
-fn place(client: &Client) -> Place {
-    Place { key: client.key, id: client.id }
+fn place(client: &Client) -> ClientRef {
+    ClientRef { key: client.key, id: client.id }
 }
 
 impl Shards {
@@ -198,7 +198,7 @@ impl Server {
         if let Some(worker) = watcher.filter(|&worker| worker != shards.seat.worker()) {
             shards.seat.push(
                 worker,
-                Message::Unwatch(Place { key: client.key, id: client.id }),
+                Message::Unwatch(ClientRef { key: client.key, id: client.id }),
                 &[],
             );
         }
@@ -207,7 +207,7 @@ impl Server {
     /// Every guest of a client goes: it is gone, or begins anew.
     pub(crate) fn depart(&mut self, client: &mut Client) {
         let (Some(shards), Some(apart)) = (&mut self.shards, client.apart.take()) else { return };
-        let gone = Message::Gone(Place { key: client.key, id: client.id });
+        let gone = Message::Gone(ClientRef { key: client.key, id: client.id });
         for worker in (0..shards.seat.workers()).filter(|worker| apart.visited & 1 << worker != 0) {
             shards.seat.push(worker, gone, &[]);
         }

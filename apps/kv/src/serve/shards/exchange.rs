@@ -31,7 +31,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// A client of a worker: its place in the worker's table, and its number, which no other client of the store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ClientRef {
     pub(crate) key: Key,
     pub(crate) id: u64,
 }
@@ -71,18 +71,18 @@ pub(crate) enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     /// A client asks here for the first time.
-    Visit { from: Place, peer: SocketAddr, local: SocketAddr },
+    Visit { from: ClientRef, peer: SocketAddr, local: SocketAddr },
     /// A client's command, of so many arguments.
-    Ask { from: Place, asking: Asking, args: usize },
+    Ask { from: ClientRef, asking: Asking, args: usize },
     /// The client watches nothing any more.
-    Unwatch(Place),
+    Unwatch(ClientRef),
     /// The client has finished sending: if it waits for data, it gets none.
-    Finish(Place),
+    Finish(ClientRef),
     /// The client is gone.
-    Gone(Place),
+    Gone(ClientRef),
     /// Replies to the next so many commands of a client, which has that database selected now; the bytes are its
     /// argument.
-    Answer { to: Place, commands: usize, database: usize, fate: Fate },
+    Answer { to: ClientRef, commands: usize, database: usize, fate: Fate },
 }
 
 /// What one turn has for one worker.
@@ -309,13 +309,13 @@ mod tests {
         (first, exchange.seat(1, &other).expect("it is free"), other)
     }
 
-    const GONE: fn(u64) -> Message = |id| Message::Gone(Place { key: 0, id });
+    const GONE: fn(u64) -> Message = |id| Message::Gone(ClientRef { key: 0, id });
 
     fn numbers(batches: &[Batch]) -> Vec<u64> {
         let mut numbers = Vec::new();
         for batch in batches {
             batch.each(|message, _| {
-                let Message::Gone(Place { id, .. }) = message else { panic!("{message:?}") };
+                let Message::Gone(ClientRef { id, .. }) = message else { panic!("{message:?}") };
                 numbers.push(id);
             });
         }
@@ -349,7 +349,7 @@ mod tests {
     fn arguments_arrive_as_they_were() {
         let (mut first, mut second, _) = seats();
         let asking = Asking { how: How::Whole, database: 3, protocol: Protocol::Resp3, user: 1 };
-        let from = Place { key: 7, id: 9 };
+        let from = ClientRef { key: 7, id: 9 };
         first.push(1, Message::Ask { from, asking, args: 3 }, &[b"set", b"", b"\r\n\0"]);
         first.push(1, GONE(1), &[]);
         let fate = Fate::Open;

@@ -2,12 +2,12 @@
 //!
 //! A guest is a client without a connection. It does one command at a time, in the order in which they were asked; one
 //! that waits (for data, for the end of CLIENT PAUSE, for room in the log) keeps those behind it in the guest. Replies
-//! go back when they may be told, whole.
+//! go back whole, when they may be sent.
 
 use super::super::client::{Client, Ending, Kept};
 use super::super::server::Server;
 use super::super::table::Found;
-use super::exchange::{Asking, Batch, Fate, How, Message, Place};
+use super::exchange::{Asking, Batch, ClientRef, Fate, How, Message};
 use super::{Apart, Reach, with_cursor};
 use crate::command::{Call, Outcome};
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ pub(crate) struct Guest {
     /// The worker of the client that it stands for.
     home: usize,
     /// That client there.
-    place: Place,
+    place: ClientRef,
     /// A command was begun and has not ended.
     is_running: bool,
     /// That command is a part of what concerns all workers.
     is_part: bool,
     /// What is asked meanwhile; bounded by what the client may have on its way.
     inbox: VecDeque<Asked>,
-    /// Where the replies to commands end that have not been told.
+    /// Where the replies to commands end that have not been sent.
     ends: VecDeque<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Server {
             }
             Message::Finish(place) => self.with_guest(from, place, |server, guest| {
                 if server.unblock(guest).is_some() {
-                    // Who has hung up is told nothing, as at its own worker.
+                    // A client that has hung up is sent nothing, as at its own worker.
                     guest.ending = Ending::Close;
                 }
             }),
@@ -85,7 +85,7 @@ impl Server {
         });
     }
 
-    fn welcome(&mut self, home: usize, place: Place, peer: SocketAddr, local: SocketAddr) {
+    fn welcome(&mut self, home: usize, place: ClientRef, peer: SocketAddr, local: SocketAddr) {
         let now_us = self.time.now_us;
         let guest = Guest {
             home,
@@ -114,7 +114,7 @@ impl Server {
     fn with_guest(
         &mut self,
         home: usize,
-        place: Place,
+        place: ClientRef,
         then: impl FnOnce(&mut Server, &mut Client),
     ) {
         let guests = self.shards.as_ref().and_then(|shards| shards.guests.get(home));
@@ -128,7 +128,7 @@ impl Server {
         self.serve_waiters();
     }
 
-    fn dismiss(&mut self, home: usize, place: Place) {
+    fn dismiss(&mut self, home: usize, place: ClientRef) {
         let Some(shards) = &mut self.shards else { return };
         let known = shards.guests[home].get_mut(place.key as usize).and_then(Option::take);
         let Some(mut guest) = known.and_then(|key| self.clients.take(key)) else { return };
@@ -184,7 +184,7 @@ impl Server {
         end_if_done(client);
     }
 
-    /// Goes on with what a guest was asked, and sends what may be told by now.
+    /// Goes on with what a guest was asked, and sends the replies that may be sent by now.
     pub(crate) fn settle_guest(&mut self, client: &mut Client) {
         loop {
             end_if_done(client);

@@ -16,7 +16,7 @@ const DATABASES: usize = 3;
 /// No test comes to it.
 const LATER_MS: u64 = START_US / 1000 + 90_000_000;
 
-/// A server on a simulated disk, whose writer does what it has to when it is told.
+/// A server on a simulated disk, whose writer does its work when the test asks it to.
 struct OnADisk {
     world: World,
     writer: Writer,

@@ -509,7 +509,7 @@ fn under_always_an_answer_waits_for_the_log_of_the_keys_worker() {
     of_second.borrow_mut().durable = 2;
     crew.pass_ms(1);
     assert_eq!(crew.received(one), "+OK\r\n");
-    // A log that has failed is told by no reply.
+    // No reply reports that the log has failed: the client is cut off.
     assert_eq!(crew.ask(one, "SET a 1"), "");
     of_second.borrow_mut().failed = Some("no disk".to_owned());
     crew.pass_ms(1);

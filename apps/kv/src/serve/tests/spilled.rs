@@ -102,7 +102,7 @@ fn spilled() -> (World, Rc<RefCell<Shelf>>, ConnId) {
     (world, shelf, conn)
 }
 
-/// What a client is told by a command, and by the turn in which its values are there.
+/// What a client receives by a command, and by the turn in which its values are there.
 fn told(world: &mut World, conn: ConnId, line: &str) -> String {
     let said = world.ask(conn, line);
     world.turn();

@@ -112,7 +112,7 @@ impl Cluster {
 
     /// A node dies; its replica has all that it had, and becomes the owner.
     pub(super) fn fail_over(&mut self, dead: u16, heir: u16) {
-        // A move that stopped half way would leave its key where nobody looks; that is for operators to mend.
+        // A move that stopped half way would leave its key where no client looks; that is for operators to mend.
         while self.moving.is_some() {
             self.move_on();
         }

@@ -264,7 +264,7 @@ impl Sim {
                 while let Some(bytes) = cable.there.arrive(self.now_us) {
                     let reply = self.cluster.receive(cable.wire, &mut cable.end, &bytes);
                     let at_us = self.now_us + delay_us(&mut self.chance);
-                    // What it has changed for this connection itself is said behind the reply.
+                    // What it has changed for this connection itself is reported behind the reply.
                     cable.back.send(at_us, reply);
                     self.push(Some(&mut cable));
                 }
@@ -469,7 +469,7 @@ fn no_read_is_older_than_what_was_promised_however_messages_fall() {
 
 /// `make soak APP=kv-cluster`.
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs until it is stopped"]
 fn soak_in_front() {
     let (seed, began) = (laneway_testkit::soak::seed(), std::time::Instant::now());
     println!("LANEWAY_SOAK_SEED={seed}");
