@@ -13,6 +13,7 @@
 //! The three forms share the phrases of `wording` and the tables of `table`; only the layout is
 //! theirs.
 
+mod account;
 mod claims;
 mod figures;
 mod page;

@@ -102,6 +102,10 @@ pub struct Explanation {
     pub frames_per_productive_poll: Option<f64>,
     /// Time per frame by stage, in order of work.
     pub stages: Vec<Stage>,
+    /// What the account of the worker's time names as wrong, whole sentences, losses first, then by share of the time;
+    /// `None` where the trace holds no account.
+    #[serde(default)]
+    pub causes: Option<Vec<String>>,
     /// The detectors whose condition holds.
     pub fired: Vec<Detection>,
     /// Detectors that looked and found nothing; that have too many holes to look through; that need what

@@ -4,7 +4,7 @@
 const readOut = document.createElement("div");
 readOut.id = "read-out";
 readOut.hidden = true;
-readOut.setAttribute("aria-hidden", "true"); // what it says is a label of the drawing, or said in the text beside it
+readOut.setAttribute("aria-hidden", "true"); // what it says is a label of the drawing, or is in the text beside it
 document.body.append(readOut);
 
 function hideReadOut() {

@@ -58,6 +58,7 @@ pub struct Row {
 }
 
 /// One cell.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// Words.
     Words(String),

@@ -11,7 +11,7 @@ use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_page::number::ratio;
 use laneway_stats::Rule;
-use laneway_stats::pairs::{self, Comparison, Limit, Pair};
+use laneway_stats::pairs::{self, Comparison, Doubt, Limit, Pair};
 
 /// The answer to a claim that waits for a trace.
 const BY_TRACE: &str = "laneway race --trace and laneway trace analyze look there";
@@ -276,11 +276,30 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> De
         ),
     };
     let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];
-    let answers = limits.into_iter().flatten().map(|limit| {
-        let answer = found.answer(limit, noise.as_ref()).answer;
-        bounded(goal, result, arm, over, (limit, answer))
-    });
-    DemandAnswer::Measured(measured + &open_ends(goal, result, arm, over), all(answers))
+    let limits = limits.into_iter().flatten();
+    let answered: Vec<_> =
+        limits.map(|limit| (limit, found.answer(limit, noise.as_ref()))).collect();
+    let bounded = |&(limit, it): &(Limit, pairs::Answered)| {
+        bounded(goal, result, arm, over, (limit, it.answer))
+    };
+    let answer = all(answered.iter().map(bounded));
+    let ends = open_ends(goal, result, arm, over);
+    let doubt = answered.iter().find_map(|(_, it)| it.doubt.as_ref());
+    let doubt = doubt.filter(|_| ends.is_empty() && answer == pairs::Answer::Undecided);
+    let doubt = doubt.map_or_else(String::new, |doubt| format!("; {}", undecided(doubt, goal)));
+    DemandAnswer::Measured(measured + &ends + &doubt, answer)
+}
+
+/// Why a figure with an interval answers nothing.
+fn undecided(doubt: &Doubt, goal: &Goal) -> String {
+    match *doubt {
+        Doubt::AcrossLimit { margin, .. } if goal.over.is_some() && margin > 0.0 => format!(
+            "the interval is not beyond the limit by more than the base differs from itself, {:.2} %",
+            margin * 100.0
+        ),
+        Doubt::AcrossLimit { .. } => "the interval reaches across the limit".to_owned(),
+        ref other => other.to_string(),
+    }
 }
 
 /// How the values that a demand is about are compared: what is to be no more than so much above another arm's, by

@@ -671,6 +671,10 @@ pub(super) fn traced() -> RaceResult {
             stage("app", true, 45.0),
             stage("send and release", false, 1_903.0),
         ],
+        causes: Some(vec![
+            "overload (port 0 queue 0): the queue was full 97 % of the time. [confidence high]"
+                .to_owned(),
+        ]),
         fired: vec![Detection {
             id: "D1".to_owned(),
             title: "empty polls".to_owned(),
@@ -766,6 +770,7 @@ pub(super) fn hostile() -> RaceResult {
             explanation.limits.push(evil.to_owned());
             explanation.stages[0].name = evil.to_owned();
             explanation.fired[0].sentence = evil.to_owned();
+            explanation.causes = Some(vec![evil.to_owned()]);
             explanation.advice[0].confirm = evil.to_owned();
         }
     }

@@ -1,8 +1,10 @@
-//! The section "Why": where each worker's time went while one more segment was offered, traced.
+//! The section "Why": where each worker's time went while one more segment was offered, traced, and whether that
+//! explains how the arms differ.
 //!
 //! Must always hold: the section says before anything else that nothing in it was measured for a verdict; what
 //! tracing cost stands beside it without one; an arm without an explanation is named with the reason.
 
+use super::account;
 use super::table::arm_column;
 use super::wording::{arm_name, load_name, plural};
 use crate::result::RaceResult;
@@ -39,7 +41,9 @@ pub(super) fn tables(result: &RaceResult, with_links: bool) -> Vec<Table> {
     if result.traces.is_empty() {
         return Vec::new();
     }
-    vec![shares(result, with_links), costs(result)]
+    let mut tables = vec![shares(result, with_links), costs(result)];
+    tables.extend(account::table(result));
+    tables
 }
 
 fn shares(result: &RaceResult, with_links: bool) -> Table {
@@ -245,6 +249,7 @@ fn untold(traced: &TracedArm) -> String {
 fn sentences(traced: &TracedArm, explanation: &Explanation, shared: &[String]) -> Vec<String> {
     let mut lines = vec![time(explanation)];
     lines.extend(stages(explanation));
+    lines.extend(causes(explanation));
     lines.extend(traced.cost.as_ref().and_then(cost));
     let [silent, withheld, unable] = explanation.silent;
     let all = explanation.fired.len() + silent + withheld + unable;
@@ -298,6 +303,20 @@ fn time(explanation: &Explanation) -> String {
     format!("Time: {}{frames}.", named.join(", "))
 }
 
+/// What is wrong by the account of the worker's time, before any detector.
+fn causes(explanation: &Explanation) -> Vec<String> {
+    match &explanation.causes {
+        None => {
+            vec!["Causes cannot be named: the trace holds no account of the worker.".to_owned()]
+        }
+        Some(causes) if causes.is_empty() => vec![
+            "No cause: nothing known takes 1 % of the worker's time, and no frame was lost."
+                .to_owned(),
+        ],
+        Some(causes) => causes.iter().map(|cause| format!("Cause: {cause}")).collect(),
+    }
+}
+
 fn stages(explanation: &Explanation) -> Option<String> {
     let stages = explanation.stages.iter();
     let stages: Vec<String> =
@@ -341,7 +360,7 @@ mod tests {
     use super::*;
     use laneway_page::number::plain;
 
-    /// What is said of an arm.
+    /// The explanation of an arm.
     fn said(result: &RaceResult, arm: usize) -> String {
         let name = arm_name(result, arm);
         let all = explanations(result);
@@ -408,7 +427,7 @@ mod tests {
         assert_eq!(tried.len(), 1, "{tried:?}");
         assert!(tried[0].starts_with(&format!("{first} (D8), {second}: Race this")), "{tried:?}");
         assert!(tried[0].ends_with("Confirm with: laneway race tap"), "{tried:?}");
-        // What holds of both is told once, what holds of one is told there.
+        // What holds of both is stated once, what holds of one is stated there.
         assert_eq!(under("What holds of each of these traces").len(), 1);
         let told = said(&result, 3);
         assert!(told.contains("Only of this one.") && !told.contains("found no room"), "{told}");

@@ -27,7 +27,7 @@ pub(super) fn arm_name(result: &RaceResult, arm: usize) -> String {
     }
 }
 
-/// Whether nobody knows what the arm received.
+/// Whether it is unknown what the arm received.
 pub(super) fn is_unknown(result: &RaceResult, arm: usize) -> bool {
     result.arms.get(arm).is_some_and(|arm| arm.delivered_unknown)
 }

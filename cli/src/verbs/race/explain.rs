@@ -9,7 +9,7 @@ use laneway_terminal::Failure;
 
 use laneway_lab::why::{Advice, Detection, Explain, Explanation, Recorded, Shares, Stage};
 use laneway_trace::Options;
-use laneway_trace::result::{Analysis, Confidence, Finding, FunctionRow, Layer, State};
+use laneway_trace::result::{Analysis, Cause, Finding, FunctionRow, Layer, State};
 
 /// Advice that the race has followed already: it runs every arm without a tracer, too.
 const FOLLOWED: &str = "state the slow-down";
@@ -73,6 +73,8 @@ fn explanation(analysis: &Analysis) -> Explanation {
         frames_per_productive_poll: (productive > 0 && packets > 0)
             .then(|| packets as f64 / productive as f64),
         stages: stages(analysis),
+        causes: (!analysis.accounts.is_empty())
+            .then(|| analysis.causes.iter().map(named).collect()),
         fired: analysis.findings.iter().filter(|f| f.state == State::Fired).map(fired).collect(),
         silent: [count(State::Silent), count(State::Withheld), count(State::NotMeasurable)],
         advice: analysis
@@ -124,6 +126,15 @@ fn stages(analysis: &Analysis) -> Vec<Stage> {
     STAGES.iter().filter_map(stage).collect()
 }
 
+/// A cause in a sentence.
+fn named(cause: &Cause) -> String {
+    let name = match cause.detail.as_str() {
+        "" => cause.cause.name().to_owned(),
+        detail => format!("{} ({detail})", cause.cause.name()),
+    };
+    format!("{name}: {} [confidence {}]", cause.sentence, cause.confidence.name())
+}
+
 fn fired(finding: &Finding) -> Detection {
     Detection {
         id: finding.id.clone(),
@@ -131,12 +142,7 @@ fn fired(finding: &Finding) -> Detection {
         value: finding.value,
         interval: finding.low.zip(finding.high).map(|(low, high)| [low, high]),
         unit: finding.unit.clone(),
-        confidence: match finding.confidence {
-            Confidence::Low => "low",
-            Confidence::Medium => "medium",
-            Confidence::High => "high",
-        }
-        .to_owned(),
+        confidence: finding.confidence.name().to_owned(),
         sentence: finding.sentence.clone(),
     }
 }
