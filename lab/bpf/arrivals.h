@@ -17,7 +17,7 @@ struct lw_coming {
 	struct lw_when when;
 };
 
-/* What came, read after the segment. */
+/* What arrived, read after the segment. */
 struct lw_arrived {
 	__u64 distinct;
 	__u64 duplicates;

@@ -17,7 +17,7 @@ struct lw_coming {
 	struct lw_when when;
 };
 
-/* What came, read after the segment. */
+/* What arrived, read after the segment. */
 struct lw_copied {
 	__u64 distinct;
 	__u64 duplicates;
@@ -25,11 +25,11 @@ struct lw_copied {
 	__u64 foreign; /* of another segment */
 	__u64 strangers; /* the kernel's own talk */
 	__u64 unknown; /* sent to a group or port that is no output */
-	__u64 misled; /* sent to another group than the one that it came for */
+	__u64 misled; /* sent to another group than the one that it was received for */
 	__u64 spoilt; /* not the bytes that were sent, or not as many */
 	__u64 first_ns;
 	__u64 last_ns; /* of the sampled ones */
-	__u64 trains; /* of two datagrams and more, that came uncut */
+	__u64 trains; /* of two datagrams and more, that arrived uncut */
 	__u64 in_trains; /* datagrams in them */
 	struct lw_trips trips; /* likewise, since each was due */
 };

@@ -9,7 +9,7 @@
  * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
  * interface that was polled, whichever task was interrupted for it; where no device was polled (the backlog
  * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it.
- * No cause can be told of other softirqs and of device interrupts: they are booked beside the owner
+ * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
  * that was interrupted, and never on it. The cables have no device interrupts.
  *
  * Who runs is looked at in every event, because a kernel may not report every switch (laneway/running.h).
@@ -251,8 +251,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * A task that has ended leaves its place to the next of thousands, and its number to a program that is
- * nobody's. What it still runs stays booked as its own until the next switch.
+ * A task that has ended leaves its place to the next of thousands, and its number to a program that has
+ * no owner. What it still runs stays booked as its own until the next switch.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)

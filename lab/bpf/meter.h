@@ -68,9 +68,9 @@ struct lw_meter {
 	__u64 since_ns; /* start of the interval now open */
 	struct lw_who task; /* that runs, or is interrupted */
 	__u32 context;
-	__u32 interrupted; /* the context that a device interrupt came into */
+	__u32 interrupted; /* the context that a device interrupt arrived in */
 	struct lw_who device; /* that was polled last in this NET_RX softirq; else `beside` of the task */
-	__u64 pending_ns; /* of this NET_RX softirq: nobody's until a device was polled */
+	__u64 pending_ns; /* of this NET_RX softirq: without an owner until a device was polled */
 	__u64 events; /* booked */
 	__u64 ns[LW_CELLS]; /* by owner, and in each by part */
 	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */

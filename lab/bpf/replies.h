@@ -19,7 +19,7 @@ struct lw_expected {
 	struct lw_when when;
 };
 
-/* What came, read after the segment. */
+/* What arrived, read after the segment. */
 struct lw_replies {
 	__u64 distinct;
 	__u64 duplicates;

@@ -61,7 +61,7 @@ struct {
 	__type(value, struct lw_tick);
 } ticks SEC(".maps");
 
-/* Where a datagram came out. */
+/* Where a datagram was sent out. */
 struct lw_place {
 	__u32 group;
 	__u32 output;
@@ -146,7 +146,7 @@ static __always_inline int is_expected(const struct lw_coming *c, struct lw_copi
 	return 1;
 }
 
-/* Ticks off one that is expected. `now` is when it came; 0: the clock was not read yet. */
+/* Ticks off one that is expected. `now` is when it arrived; 0: the clock was not read yet. */
 static __always_inline void tick_off(const struct lw_coming *c, struct lw_copied *a, __u32 output,
 				     __u32 number, __u64 *now)
 {

@@ -4,8 +4,9 @@
  * made of one send (UDP_SEGMENT) arrive uncut, as they leave to a NIC that segments. Each datagram of a train is ticked
  * off at its own offset, as `copies.bpf.c` does a frame; all are dropped here, before the receiver's stack.
  *
- * It runs where the receiver's own filters do (tc ingress), in the softirq of the sender. A frame that came by XDP
- * has a socket buffer by then, as it has at any receiver on veth. All datagrams of a train came at the same time.
+ * It runs where the receiver's own filters do (tc ingress), in the softirq of the sender. A frame that was sent by
+ * XDP has a socket buffer by then, as it has at any receiver on veth. All datagrams of a train arrived at the same
+ * time.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -45,7 +45,7 @@ const NAMES: [&str; 2] = ["judged-a", "judged-b"];
 const BOOKED_EVERY: u64 = 100;
 /// A hog's period: it burns its share of this and sleeps for the rest.
 const PERIOD: Duration = Duration::from_millis(5);
-/// What the first program is taken to cost before a race has said so, ns per datagram.
+/// The assumed cost of the first program before a race has measured it, ns per datagram.
 const COST_GUESS_NS: f64 = 6_000.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +182,7 @@ fn scenario(folder: &Path, seconds: u64, seed: u64, extra_ns: u64) -> String {
     )
 }
 
-/// What a race said of the second program.
+/// What a race reported of the second program.
 struct Said {
     outcome: String,
     seconds: f64,

@@ -41,7 +41,7 @@ const PAYLOAD_BYTES: usize = 1316;
 const BURST: usize = 64;
 const TICKS: usize = 400;
 const CPU: usize = 0;
-/// Documentation addresses; behind the second there is nobody.
+/// Documentation addresses; no interface has the second.
 const NEAR: &str = "192.0.2.10";
 const NOBODY: &str = "192.0.2.99";
 const NOBODYS_MAC: &str = "02:00:00:00:00:99";

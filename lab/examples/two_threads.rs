@@ -49,7 +49,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Datagrams on their way from one thread to the other.
 struct Shelf {
     bytes: Vec<u8>,
-    /// Where each ends in `bytes`, and the group that it came for.
+    /// Where each ends in `bytes`, and the group that it was sent to.
     ends: Vec<(usize, IpAddr)>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Where frames go: an address that nobody owns, so that no stack answers.
+/// Where frames go: an address that no host owns, so that no stack answers.
 pub(crate) const DESTINATION: [u8; 6] = [0x02, 0x4c, 0x57, 0xff, 0xff, 0xfe];
 
 /// Hardware address of the arm's end of the first cable.

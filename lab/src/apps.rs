@@ -93,7 +93,7 @@ impl Witness for Eye {
 pub(crate) enum Disposal {
     /// Nowhere.
     Dropped,
-    /// Out of the port it came from, to whom it came from.
+    /// Out of the port that it was received on, to its sender.
     Back,
     /// Out of the other of two ports: a frame unchanged, a datagram to this address.
     Across(SocketAddr),
@@ -101,7 +101,7 @@ pub(crate) enum Disposal {
     Everywhere,
 }
 
-/// What may be said to an app of the lab's: where it is.
+/// The arguments of an app of the lab's: where it is.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct LabArguments {
     /// Where datagrams are received, one address per port
@@ -123,9 +123,9 @@ pub(crate) trait LabApp: 'static {
 
 /// Drops every packet.
 pub(crate) enum Count {}
-/// Sends each frame back out of the port it came from, MACs swapped; as a datagram, back to its sender.
+/// Sends each frame back out of the port that received it, MACs swapped; as a datagram, back to its sender.
 pub(crate) enum Bounce {}
-/// Sends each frame on, unchanged, out of every port but the one it came from.
+/// Sends each frame on, unchanged, out of every port but the one that received it.
 pub(crate) enum Flood {}
 /// Sends each frame on, unchanged, out of the other of two ports; as a datagram, to the far end of the other cable.
 pub(crate) enum Across {}
@@ -340,7 +340,7 @@ impl DatagramApp for LabWorker {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         for datagram in batch {
             match self.way {
-                // Copies are of frames: nobody is handed datagrams to send everywhere.
+                // Copies are of frames: no app is handed datagrams to send everywhere.
                 Disposal::Dropped | Disposal::Everywhere => {}
                 Disposal::Back => out.forward(datagram, datagram.ingress, datagram.source),
                 Disposal::Across(to) => out.forward(datagram, other(datagram.ingress), to),

@@ -34,13 +34,13 @@ pub(crate) struct Arrived {
     pub(crate) distinct: u64,
     /// Frames that had come already.
     pub(crate) duplicates: u64,
-    /// Frames sent before one that came earlier.
+    /// Frames sent before one that arrived earlier.
     pub(crate) reordered: u64,
     /// Numbered frames of another segment.
     pub(crate) foreign: u64,
     /// Frames without a number: the kernel's own talk.
     pub(crate) strangers: u64,
-    /// When the first and the last sampled one came, CLOCK_MONOTONIC ns.
+    /// When the first and the last sampled one arrived, CLOCK_MONOTONIC ns.
     pub(crate) first_ns: u64,
     /// See `first_ns`.
     pub(crate) last_ns: u64,
@@ -81,7 +81,7 @@ impl Arrivals {
         expect(&self.loaded, plan, &self.times)
     }
 
-    /// What came so far, and how long the sampled ones took since they were due.
+    /// What arrived so far, and how long the sampled ones took since they were due.
     ///
     /// # Errors
     /// When the kernel refuses the look-up.

@@ -21,7 +21,7 @@ mod tracing;
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildEnd {
-    /// As told.
+    /// As ordered by its parent.
     Done,
     /// By a failure that its parent was notified of in a sentence.
     FailureTold,

@@ -12,7 +12,7 @@
 //!
 //! What must always hold: requests due = answered + every named [`Fate`], closed before a segment's report; behind it
 //! nothing is in flight, so the server may be stopped. The kernel's sockets do the rest (level-triggered epoll); what
-//! is said over them is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they
+//! they carry is a [`Conversation`], of which the client knows no byte: [`SameBytes`], which come back as they
 //! went, [`Values`] of a store, and [`Gets`] of the same by datagrams. A connection of datagrams is a connected UDP
 //! socket with one request in flight; what is lost there has timed out.
 
@@ -213,7 +213,7 @@ impl ClientPlan {
 pub(crate) struct Reopened {
     /// Those that had gone since the last answer.
     pub lost: u32,
-    /// Of them, those on which something came that nobody had asked for.
+    /// Of them, those on which bytes arrived without a request.
     pub unasked: u64,
     /// Those that are open again, whenever they had gone.
     pub reopened: u32,
@@ -354,7 +354,7 @@ impl<C: Conversation> Client<C> {
         Ok(found)
     }
 
-    /// Closes what ended, or said something, when nothing was asked.
+    /// Closes what ended, or sent something, when nothing was asked.
     fn sweep(&mut self) -> Result<Reopened, String> {
         let mut found = Reopened::default();
         loop {

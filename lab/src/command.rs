@@ -48,7 +48,7 @@ impl Task {
     }
 }
 
-/// What a program may be told, by the name of its hole.
+/// What a program may be given, by the name of its hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hole {
     /// The address that it has.
@@ -67,7 +67,7 @@ enum Hole {
     Group,
     /// All of them, with commas between.
     Groups,
-    /// Where copies go, `INTERFACE:PORT`, with commas between; to the group that each came for.
+    /// Where copies go, `INTERFACE:PORT`, with commas between; to the group that each was received for.
     Outputs,
     /// The interface of a cable on the way out.
     Out(u8),
@@ -209,8 +209,8 @@ impl CommandLine {
         self.words.iter().map(|word| word.iter().map(filled).collect()).collect()
     }
 
-    /// Whether it listens, so that datagrams are to be addressed to it: it is told where, or nothing at all, and
-    /// knows it from elsewhere.
+    /// Whether it listens, so that datagrams are to be addressed to it: it is given its address, or nothing at
+    /// all, and knows it from elsewhere.
     pub(crate) fn listens(&self) -> bool {
         let names = |hole| {
             matches!(hole, Hole::Address | Hole::Port | Hole::To | Hole::Group | Hole::Groups)
@@ -219,7 +219,7 @@ impl CommandLine {
         self.is_addressed && (is_told || !self.is_told_interface())
     }
 
-    /// Whether it is told an interface: then it may have no socket that anybody sees.
+    /// Whether it is given an interface: then it may have no socket that can be seen.
     pub(crate) fn is_told_interface(&self) -> bool {
         self.has(|hole| matches!(hole, Hole::First | Hole::Second))
     }

@@ -2,10 +2,10 @@
 //! datagram at the output that it was sent to, and drops it. `bpf/trains.bpf.c` sees what a receiver sees, trains uncut;
 //! `bpf/copies.bpf.c` has each copy come as a frame of its own ([`FarEnd`]).
 //!
-//! An output is a cable, a group and a UDP port, and has a bitmap of its own: so a copy that came twice at one is not
-//! taken for one that is missing at another, and what came where no output is, at the wrong group or with other bytes is
-//! told apart. The work is done in the softirq of the sender, so on the arm's CPU, of which it takes some; it is booked on
-//! the generator's side.
+//! An output is a cable, a group and a UDP port, and has a bitmap of its own: so a copy that arrived twice at one is
+//! not taken for one that is missing at another. What arrived where no output is, at the wrong group or with other
+//! bytes is counted apart. The work is done in the softirq of the sender, so on the arm's CPU, of which it takes some;
+//! it is booked on the generator's side.
 //!
 //! One number in eight is booked at each output with the time since it was due.
 
@@ -40,26 +40,26 @@ pub(crate) fn frames_max(plan: &FanoutPlan) -> u32 {
     ARRIVALS_MAX / cables / outputs / WORD_BITS * WORD_BITS
 }
 
-/// What came of the segment under way.
+/// What arrived of the segment under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Different copies of it.
     pub(crate) distinct: u64,
     /// Copies that had come to that output already.
     pub(crate) duplicates: u64,
-    /// Copies sent before one that came to that output earlier.
+    /// Copies sent before one that arrived at that output earlier.
     pub(crate) reordered: u64,
     /// Numbered copies of another segment.
     pub(crate) foreign: u64,
     /// Frames that are no copy: the kernel's own talk.
     pub(crate) strangers: u64,
-    /// What no relay that does as it is told sends, by name; only what there was.
+    /// What no relay that follows its configuration sends, by name; only what there was.
     pub(crate) wrong: BTreeMap<&'static str, u64>,
-    /// When the first and the last sampled one came, CLOCK_MONOTONIC ns.
+    /// When the first and the last sampled one arrived, CLOCK_MONOTONIC ns.
     pub(crate) first_ns: u64,
     /// See `first_ns`.
     pub(crate) last_ns: u64,
-    /// Trains of several that came uncut.
+    /// Trains of several that arrived uncut.
     pub(crate) trains: u64,
     /// Copies in these, whatever became of each.
     pub(crate) in_trains: u64,
@@ -70,12 +70,12 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// All that came, whatever it was.
+    /// All that arrived, whatever it was.
     pub(crate) fn seen(&self) -> u64 {
         self.distinct + self.duplicates + self.foreign + self.wrong.values().sum::<u64>()
     }
 
-    /// Adds what came by the next cable.
+    /// Adds what arrived by the next cable.
     fn add(&mut self, words: &[u64]) {
         let [
             distinct,
@@ -114,7 +114,7 @@ impl Copied {
 
 /// Names of what is wrong with a copy.
 pub(crate) const UNKNOWN: &str = "sent where no output is";
-pub(crate) const MISLED: &str = "sent to another group than they came for";
+pub(crate) const MISLED: &str = "sent to another group than they were received for";
 pub(crate) const SPOILT: &str = "with other bytes than were sent";
 
 /// The attached programs.
@@ -176,7 +176,7 @@ impl Copies {
         self.cables.iter().try_for_each(|cable| expect(&cable.loaded, plan, &self.times, most))
     }
 
-    /// What came so far by all cables, and how long the sampled ones took since they were due.
+    /// What arrived so far by all cables, and how long the sampled ones took since they were due.
     ///
     /// # Errors
     /// When the kernel refuses a look-up.
@@ -219,7 +219,7 @@ fn by_port(loaded: &Loaded) -> Result<BTreeMap<u32, u64>, LaneError> {
     Ok(by_port)
 }
 
-/// How many of each arm's copies came in trains, and how long these were.
+/// How many of each arm's copies arrived in trains, and how long these were.
 pub(crate) fn trains_note(segments: &[Segment], names: &[String]) -> String {
     let of = |(arm, name): (usize, &String)| {
         let ledgers = segments.iter().filter(|segment| segment.arm == arm).map(|s| &s.ledger);
@@ -239,7 +239,7 @@ pub(crate) fn trains_note(segments: &[Segment], names: &[String]) -> String {
         }
     };
     let arms: Vec<String> = names.iter().enumerate().map(of).collect();
-    format!("copies that came in trains, uncut: {}", arms.join(", "))
+    format!("copies that arrived in trains, uncut: {}", arms.join(", "))
 }
 
 fn load(plan: &FanoutPlan, cable: u8, times: &Timetable) -> Result<Loaded, BpfError> {

@@ -29,7 +29,7 @@ pub enum RaceError {
         /// In its own words.
         why: String,
     },
-    /// Nobody wants the result any more.
+    /// The result is not wanted any more.
     #[error("the race was interrupted; nothing was left behind and no result was written")]
     Interrupted,
     /// The result cannot be written.

@@ -130,7 +130,7 @@ impl Fanout {
         outputs / cables + u16::from(cable < outputs % cables)
     }
 
-    /// Whether the latency of this cable's copies is told: not where it is limited and others are not.
+    /// Whether the latency of this cable's copies is reported: not where it is limited and others are not.
     pub(crate) fn is_timed(&self, cable: u8) -> bool {
         cable > 0 || self.cables == 1 || self.limit_mbit.is_none()
     }

@@ -9,6 +9,7 @@
 use crate::addresses::DESTINATION;
 use crate::arrivals::Arrivals;
 use crate::bench::Bench;
+use crate::child_process::ChildProcess;
 use crate::error::RaceError;
 use crate::meter::Owner;
 use crate::plan::{GeneratorSetup, Order, Reply};
@@ -16,7 +17,6 @@ use crate::result::{GeneratorReport, Headroom};
 use crate::segment::SegmentPlan;
 use crate::trial::{LEAD_NS, PATIENCE, TrialPlan, lateness, schedule};
 use crate::wire::Wire;
-use crate::worker::Worker;
 use laneway_core::Clock;
 use laneway_engine::MonotonicClock;
 use laneway_kinds::Wiring;
@@ -34,7 +34,7 @@ const TRIES: usize = 3;
 pub(crate) struct Sink<'a> {
     plan: TrialPlan<'a>,
     bench: &'a Bench,
-    generator: Worker,
+    generator: ChildProcess,
     segment: u8,
     /// Behind the generator, which sends to it.
     _drops: Arrivals,
@@ -49,7 +49,7 @@ impl<'a> Sink<'a> {
         let (namespace, interface) = bench.sut();
         let drops = Arrivals::attach(namespace, interface, bench.number_at(), bench.timetable())?;
         let wire = Wire::lay(bench, Wiring::Cables, &plan.app)?;
-        let generator = Worker::start(
+        let generator = ChildProcess::start(
             "generator".to_owned(),
             "generate",
             wire.namespace(),
@@ -68,7 +68,7 @@ impl<'a> Sink<'a> {
     /// What the generator keeps of a load, [`OVER`] times over.
     ///
     /// # Errors
-    /// When the generator fails, or nobody wants the race any more.
+    /// When the generator fails, or the race was interrupted.
     pub(crate) fn headroom(&mut self, load_pps: u64) -> Result<Headroom, RaceError> {
         let mut found = Headroom::default();
         for _ in 0..TRIES {
@@ -98,7 +98,7 @@ impl Drop for Sink<'_> {
     }
 }
 
-fn send(generator: &mut Worker, plan: SegmentPlan) -> Result<GeneratorReport, RaceError> {
+fn send(generator: &mut ChildProcess, plan: SegmentPlan) -> Result<GeneratorReport, RaceError> {
     let plan = SegmentPlan { t0_ns: MonotonicClock.now_ns() + LEAD_NS, ..plan };
     generator.order(&Order::Segment(plan))?;
     match generator.reply(PATIENCE)? {

@@ -48,7 +48,7 @@ const KSOFTIRQD: &str = "ksoftirqd/";
 pub(crate) enum Owner {
     /// Anybody else's.
     Foreign,
-    /// Nobody's.
+    /// No task's: the CPU is idle.
     Idle,
     /// The process's that runs the race.
     Lab,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// From the lane's opening to the first datagram.
 const LEAD_NS: u64 = 1_000_000;
-/// UDP port that datagrams come from where none is said.
+/// UDP port that datagrams are sent from where none is stated.
 const SOURCE_PORT: u16 = 7_001;
 /// Most groups, and datagrams of a burst, as in a race.
 const GROUPS_MAX: u16 = 1_000;
@@ -68,7 +68,7 @@ pub struct Sent {
     pub generator: GeneratorReport,
     /// What the lane counted.
     pub lane: Counters,
-    /// Where datagrams came from.
+    /// Where datagrams were sent from.
     pub from: SocketAddrV4,
 }
 

@@ -27,8 +27,8 @@ const PROGRAM: &str = "ping";
 const GO_FIRST: &str = r#"echo "$0" 2>/dev/null >/proc/self/autogroup; exec nice -n "$0" "$@""#;
 /// Most pings of a trial: each is a line that is kept until it is read.
 pub(crate) const PINGS_MAX: u32 = 10_000;
-/// How long `ping` waits where no reply came at all, s. Where any came, iputils waits for the last one only
-/// twice the longest round trip or an interval, whatever `-W` says (`__schedule_exit` in ping_common.c):
+/// How long `ping` waits where no reply arrived at all, s. Where any arrived, iputils waits for the last one
+/// only twice the longest round trip or an interval, whatever `-W` says (`__schedule_exit` in ping_common.c):
 /// see [`PingTrial::is_cut`].
 const LAST_WAIT_S: u32 = 5;
 
@@ -41,7 +41,7 @@ pub(crate) struct PingOrder {
     pub(crate) payload_bytes: u16,
 }
 
-/// What the pings of a trial came to: sent = replied + no reply.
+/// The result of the pings of a trial: sent = replied + no reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PingTrial {
     /// Requests sent, by its own summary.
@@ -55,7 +55,7 @@ pub struct PingTrial {
     /// As printed, line by line.
     pub round_trips: RoundTrips,
     /// The last request had no reply when `ping` ended, while others had: it may have been lost, or `ping` was
-    /// impatient on a host that is busy. Nobody can tell.
+    /// impatient on a host that is busy. The two cannot be distinguished.
     #[serde(skip)]
     pub(crate) is_cut: bool,
     /// What was offered meanwhile, if anything was.

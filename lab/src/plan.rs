@@ -227,7 +227,7 @@ pub(crate) struct FarEndReport {
     pub trips: RoundTrips,
     /// Frames that found no room in front of the arm, cumulative.
     pub ring_full: u64,
-    /// Frames that came out of the arm and could not be taken over, cumulative.
+    /// Frames that left the arm and could not be taken over, cumulative.
     pub receive: u64,
 }
 

@@ -103,7 +103,7 @@ pub struct Progress<'a> {
 /// Runs `scenario` and writes `result.json`, `report.html`, `report.md` and `trials/*.json`.
 ///
 /// # Errors
-/// When no result came about. An invalid run is a result, too: see [`RaceResult::invalid`].
+/// When there is no result. An invalid run is a result, too: see [`RaceResult::invalid`].
 pub fn run(
     mut scenario: Scenario,
     options: &Options<'_>,
@@ -364,7 +364,7 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         None => "What an arm sends is received in a softirq on the arm's CPU. ".to_owned(),
         Some(cpu) if cpu == generator_cpu => format!(
             "What an arm sends is received by threads on the generator's CPU {cpu}, between two of its bursts: it \
-             takes nothing of the arm's CPU, and nothing is said of when it arrived. "
+             takes nothing of the arm's CPU, and its time of arrival is not reported. "
         ),
         Some(cpu) => format!("What an arm sends is received by threads on CPU {cpu}. "),
     };

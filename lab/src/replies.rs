@@ -34,7 +34,7 @@ pub(crate) struct Replied {
     pub(crate) reordered: u64,
     /// Replies to requests of another segment, or with other data than was sent.
     pub(crate) foreign: u64,
-    /// When the first and the last came, CLOCK_MONOTONIC ns.
+    /// When the first and the last arrived, CLOCK_MONOTONIC ns.
     pub(crate) first_ns: u64,
     /// See `first_ns`.
     pub(crate) last_ns: u64,
@@ -75,7 +75,7 @@ impl Replies {
         expect(&self.loaded, plan, &self.times)
     }
 
-    /// What came so far.
+    /// What arrived so far.
     ///
     /// # Errors
     /// When the kernel refuses the look-up.

@@ -69,7 +69,7 @@ pub struct RaceResult {
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub topspeed: bool,
     /// Instead: that load is a closed loop of a client's, and its rate is what was answered to the base in one, to put
-    /// it behind the others. Every answer is asked for when the one before it came.
+    /// it behind the others. Every request is sent when the answer to the one before it has arrived.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub closed_loop: bool,
     /// Instead of that one load so many, the last of all: closed loops that end when so many requests were due, which
@@ -181,8 +181,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Whether what comes out of an arm waits until the generator lets go of its CPU, so that nothing can be said of
-    /// how long it took.
+    /// Whether what leaves an arm waits until the generator lets go of its CPU, so that it is unknown how long it
+    /// took.
     pub(crate) fn waits_for_generator(&self) -> bool {
         self.far_napi_cpu == Some(self.generator_cpu)
     }
@@ -217,7 +217,7 @@ pub struct Arm {
     pub name: String,
     /// The lane spec as given.
     pub lane: String,
-    /// What its app was told beyond where it is.
+    /// The arguments of its app, besides those that state where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     /// True for the second run of the base: the A/A pair that gives the noise floor.
@@ -233,7 +233,7 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// The lane spec and what the app was told, as behind `run`.
+    /// The lane spec and the arguments of the app, as behind `run`.
     pub fn spec(&self) -> String {
         let words = [&self.lane].into_iter().chain(&self.arguments);
         words.map(String::as_str).collect::<Vec<_>>().join(" ")
@@ -305,13 +305,13 @@ pub struct Ledger {
     pub reordered: u64,
     /// Records of frames that were never sent in this segment (of no or of another segment).
     pub foreign: u64,
-    /// Of copies, and only where there were any: what came that nobody should have sent, by what is wrong with it.
+    /// Of copies, and only where there were any: what arrived and should not have been sent, by what is wrong with it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub wrong: BTreeMap<String, u64>,
     /// Of copies: how many were delivered by each cable on the way out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_cable: Vec<u64>,
-    /// Of copies: trains of several that came uncut.
+    /// Of copies: trains of several that arrived uncut.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trains: u64,
     /// Copies in these, whatever became of each.
@@ -483,7 +483,7 @@ pub struct Cpu {
     pub ns_per_record: Option<f64>,
     /// The generator's own tasks, and what the end of the cables that it is at cost; in no other figure, ns.
     pub generator_side_ns: u64,
-    /// Interrupts and softirqs that cannot be said to be anybody's; in no other figure, ns.
+    /// Interrupts and softirqs of unknown cause; in no other figure, ns.
     pub unattributed_ns: u64,
     /// Tasks that are no part of the race; in no other figure, ns.
     pub foreign_ns: u64,
@@ -658,7 +658,7 @@ pub struct GoalOutcome {
     pub goal: String,
     /// What was measured, with its interval.
     pub measured: String,
-    /// Met, missed, or not to be said (interval across the limit, or invalid).
+    /// Met, missed, or inconclusive (interval across the limit, or invalid).
     pub status: GoalStatus,
 }
 
@@ -685,7 +685,7 @@ pub struct ClaimOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimStatus {
-    /// The whole interval is on its side of the limit, or the figures come to what is said.
+    /// The whole interval is on its side of the limit, or the figures come to the claimed value.
     Confirmed,
     /// The whole interval is on the other side, or the figures come to something else.
     Refuted,

@@ -41,7 +41,7 @@ pub struct RoundTrips {
     sum_ns: f64,
     /// Of all, ns squared.
     squares_ns2: f64,
-    /// Replies that came later than the probe's limit.
+    /// Replies that arrived later than the probe's limit.
     late: u64,
 }
 
@@ -60,7 +60,7 @@ impl RoundTrips {
         self.late += u64::from(ns > late_ns);
     }
 
-    /// From bins: each with the value that stands for it and how often it came. Sums and extremes are
+    /// From bins: each with the value that stands for it and how often it occurred. Sums and extremes are
     /// exact, as the recorder of the bins kept them.
     pub(crate) fn of_bins(
         bins: impl Iterator<Item = (u64, u64)>,

@@ -47,7 +47,7 @@ const UNLIMITED: &str = "unlimited";
 /// What the name of an arm says that is asked by datagrams.
 const BY_UDP: &str = "udp";
 
-/// Share of one CPU that everything but arm, generator and kernel may take, unless said otherwise.
+/// Share of one CPU that everything but arm, generator and kernel may take, unless configured otherwise.
 pub(crate) const OTHERS_MAX: f64 = 0.1;
 /// Most steps of a capacity search: beyond it they are closer together than loss is certain.
 const CAPACITY_STEPS_MAX: u32 = 16;
@@ -66,7 +66,7 @@ pub struct Scenario {
     pub title: String,
     /// Name of the app raced.
     pub app: String,
-    /// What the app is told beyond where it is, as on the command line of `run`.
+    /// The arguments of the app, besides those that state where it is, as on the command line of `run`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     /// The capture replayed; a relative path counts from the scenario's folder.
@@ -347,7 +347,7 @@ pub struct ArmPlan {
     /// What becomes of a frame after it was looked at, and whatever else a reader must know.
     #[serde(default)]
     pub note: String,
-    /// What the app is told, in place of the scenario's `arguments`.
+    /// The arguments of the app, in place of the scenario's `arguments`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<String>>,
     /// A fault to be found.
@@ -565,7 +565,7 @@ impl Scenario {
         }
     }
 
-    /// What the app of an arm is told.
+    /// The arguments of the app of an arm.
     pub fn arguments_of<'a>(&'a self, arm: &'a ArmPlan) -> &'a [String] {
         arm.arguments.as_deref().unwrap_or(&self.arguments)
     }

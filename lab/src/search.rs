@@ -8,7 +8,7 @@
 /// Where a capacity lies, per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The highest rate that came through; `None` if not even the lowest asked for did.
+    /// The highest rate that passed; `None` if not even the lowest asked for did.
     pub(crate) passed: Option<u64>,
     /// The lowest that did not; `None` if all did.
     pub(crate) failed: Option<u64>,

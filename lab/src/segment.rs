@@ -11,7 +11,7 @@ pub(crate) const SEGMENTS_MAX: usize = 200;
 /// which is no schedule: they leave as fast as the generator can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentPlan {
-    /// Its number, 1 up to [`SEGMENTS_MAX`]; 0 is left to frames that nobody numbered.
+    /// Its number, 1 up to [`SEGMENTS_MAX`]; 0 is reserved for frames without a number.
     pub segment: u8,
     /// When the first burst is due, CLOCK_MONOTONIC ns.
     pub t0_ns: u64,
@@ -67,7 +67,7 @@ pub(crate) struct SegmentSeen {
     pub reordered: u64,
     /// Records of frame numbers beyond the segment's plan.
     pub foreign: u64,
-    /// When the first and the last record came, CLOCK_MONOTONIC ns; of sampled records.
+    /// When the first and the last record arrived, CLOCK_MONOTONIC ns; of sampled records.
     pub first_ns: u64,
     /// See `first_ns`.
     pub last_ns: u64,

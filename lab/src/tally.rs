@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     segments: Vec<Ticks>,
     /// Index of the one that was announced last.
     last: usize,
-    /// Records of segments whose number came again.
+    /// Records of segments whose number was used again.
     retired: u64,
     foreign: u64,
     wakeups_ns: Vec<u64>,
@@ -159,7 +159,7 @@ impl Tally {
         ticks.tick_off(number)
     }
 
-    /// Counts a frame that nobody numbered.
+    /// Counts a frame without a number.
     pub(crate) fn stranger(&mut self) {
         self.foreign += 1;
     }
@@ -171,7 +171,7 @@ impl Tally {
         }
     }
 
-    /// Hears what it is told, and plays its fault.
+    /// Handles the messages that it received, and plays its fault.
     pub(crate) fn tick(&mut self) {
         if let Plant::Slow { share } = self.plant {
             self.slow_down(share);
@@ -244,7 +244,7 @@ impl SegmentSeen {
         }
     }
 
-    /// Notes when a sampled frame came.
+    /// Notes when a sampled frame arrived.
     pub(crate) fn stamp(&mut self, at_ns: u64) {
         if self.first_ns == 0 {
             self.first_ns = at_ns;

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "dpdk-testpmd";
 /// Virtual devices that can be raced: those that sit on an interface.
 pub(crate) const DEVICES: [&str; 2] = ["net_af_xdp", "net_af_packet"];
-/// The one that makes its interfaces itself. Generator and far end are told so.
+/// The one that makes its interfaces itself. Generator and far end are configured for it.
 const TAP: &str = "net_tap";
 /// The mode that sends nothing.
 const RECEIVES_ONLY: &str = "rxonly";
@@ -68,9 +68,9 @@ const TAIL_CHARS: usize = 400;
 pub(crate) struct Device {
     /// The driver's name.
     pub(crate) driver: String,
-    /// What the device is told, as DPDK reads it.
+    /// The arguments of the device, as DPDK reads them.
     arguments: Vec<String>,
-    /// What the program is told beyond our own choice, option by option.
+    /// The options of the program beyond our own choice, one by one.
     options: Vec<(&'static str, u32)>,
 }
 

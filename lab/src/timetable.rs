@@ -99,7 +99,7 @@ impl Timetable {
     }
 
     /// Of a capture's stamps, in file order. A frame stamped before one in front of it is due with that one; from the
-    /// last frame to the first of the next pass is the mean gap. `None` where all came at the same time.
+    /// last frame to the first of the next pass is the mean gap. `None` where all are due at the same time.
     pub(crate) fn of_stamps(stamps_ns: &[u64]) -> Option<Timetable> {
         let first = *stamps_ns.first()?;
         let mut latest = first;
@@ -203,7 +203,7 @@ impl Timetable {
     }
 }
 
-/// What the programs in the kernel are told.
+/// What is passed to the programs in the kernel.
 impl Timetable {
     /// Of a segment: the words of `struct lw_when`.
     pub(crate) fn words(&self, plan: &SegmentPlan) -> [u64; 5] {

@@ -110,12 +110,12 @@ const CLOSURE_ERROR_MAX: f64 = 0.03;
 /// 0.4 % is usual beside a compile job.
 const UNATTRIBUTED_MAX: f64 = 0.05;
 /// How much of a window the hypervisor may take one CPU away. It is known in ticks, of 10 ms nearly everywhere, so
-/// that a smaller share of a short window cannot be told from none.
+/// that a smaller share of a short window cannot be distinguished from none.
 const STEAL_MAX: f64 = 0.25;
 /// Foreign programs named when they disturb.
 const NAMED_MAX: usize = 3;
 /// Echo requests are sent one by one up to this rate, and in bursts at it beyond: a round trip is to
-/// be that of a request, not of the burst it came in.
+/// be that of a request, not of the burst it is in.
 const ECHO_BURSTS_PER_S_MAX: u64 = 50_000;
 
 /// What a trial is to do.
@@ -128,7 +128,7 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) tables: &'a dyn Tables,
     /// What it does.
     pub(crate) app: AppFacts,
-    /// What the app is told beyond where it is.
+    /// The arguments of the app, besides those that state where it is.
     pub(crate) arguments: &'a [String],
     /// Somebody else's program, if it is one.
     pub(crate) peer: Option<Peer>,
@@ -166,7 +166,7 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) others_max: f64,
     /// Trace the worker. With a folder for it nothing of the trial is a measurement, and no load is offered again.
     pub(crate) trace: Option<TracePlan>,
-    /// Set when nobody wants the trial any more.
+    /// Set when the trial is interrupted.
     pub(crate) interrupted: &'a AtomicBool,
 }
 
@@ -360,7 +360,7 @@ impl<'a> Alive<'a> {
     /// Its turn: one segment of the load with this index, as part of `round`.
     ///
     /// # Errors
-    /// When a child failed, or nobody wants the race any more.
+    /// When a child failed, or the race was interrupted.
     pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
         let Walk { plan, .. } = &self.walk;
         let (pps, length) = (plan.loads_pps[load], plan.segment);
@@ -427,7 +427,7 @@ impl<'a> Alive<'a> {
     /// # Errors
     /// As for a [`turn`](Self::turn).
     pub(crate) fn search(&mut self, plan: &CapacityPlan) -> Result<(), RaceError> {
-        // Of one that does not say what it received nobody knows what came through.
+        // It is unknown which rates pass an arm that does not report what it received.
         if !self.walk.plan.counts {
             return Ok(());
         }
@@ -549,9 +549,9 @@ pub(crate) fn closed_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, Rac
     Ok(segment.records_per_s as u64)
 }
 
-/// Records per second over the `scheduled_ns` of its schedule, over as long as sending took, or over as long as records came:
-/// whichever is most. Of a peer that only counts nobody knows when its records came, and at top speed there is
-/// no schedule; then what still lay in its queue when the last frame was sent makes it look that much faster.
+/// Records per second over the `scheduled_ns` of its schedule, over as long as sending took, or over as long as records
+/// arrived: whichever is most. Of a peer that only counts it is unknown when its records arrived, and at top speed
+/// there is no schedule; then what still lay in its queue when the last frame was sent makes it look that much faster.
 fn rate(scheduled_ns: u64, sent: &GeneratorReport, seen: &SegmentSeen, delivered: u64) -> f64 {
     let sending_ns = (sent.sent as f64 * 1e9 / sent.achieved_pps.max(1.0)) as u64;
     let taken_ns = seen.last_ns.saturating_sub(seen.first_ns);

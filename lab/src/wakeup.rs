@@ -13,6 +13,7 @@
 use crate::addresses::{GENERATOR, SUT};
 use crate::apps::{Count, LabApp};
 use crate::bench::{Bench, Instruments};
+use crate::child_process::ChildProcess;
 use crate::error::RaceError;
 use crate::host::Look;
 use crate::plan::{Order, Reply, Shape};
@@ -22,7 +23,6 @@ use crate::scenario::{ArmPlan, Scenario};
 use crate::segment::Plant;
 use crate::traffic::{Sending, probe};
 use crate::trial::{self, TrialPlan};
-use crate::worker::Worker;
 use laneway_core::Clock;
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_spec::IdlePolicy;
@@ -100,7 +100,7 @@ impl IdleRow {
 /// names a policy keeps it.
 ///
 /// # Errors
-/// When no result came about. Optional arms that do not start are left out with their reason.
+/// When there is no result. Optional arms that do not start are left out with their reason.
 pub fn run(
     mut scenario: Scenario,
     options: &Options<'_>,
@@ -123,8 +123,8 @@ pub fn run(
     for arm in &scenario.arms {
         for (policy, lane) in specs(arm) {
             let plan = plan(&scenario, arm, &lane, &sending, options);
-            let worker = match trial::start_arm(&bench, &plan) {
-                Ok(worker) => worker,
+            let arm_process = match trial::start_arm(&bench, &plan) {
+                Ok(arm_process) => arm_process,
                 Err(error) if arm.optional => {
                     skipped.push(format!("skipped: {error}"));
                     break;
@@ -141,7 +141,7 @@ pub fn run(
                 latencies_ns: Vec::new(),
             };
             let extent = (IDLE[version], PROBES[version]);
-            measure(&bench, worker, arm, &mut row, extent, options.interrupted)?;
+            measure(&bench, arm_process, arm, &mut row, extent, options.interrupted)?;
             show(&row);
             rows.push(row);
         }
@@ -224,7 +224,7 @@ fn plan<'a>(
 /// Watches the arm do nothing, and then wakes it again and again.
 fn measure(
     bench: &Bench,
-    mut worker: Worker,
+    mut arm_process: ChildProcess,
     arm: &ArmPlan,
     row: &mut IdleRow,
     (idle, probes): (Duration, usize),
@@ -237,23 +237,23 @@ fn measure(
     row.window_ns = usage.window_ns;
     row.idle_share = usage.own_ns(ARM) as f64 / usage.window_ns.max(1) as f64;
     if arm.peer.is_none() {
-        // Nobody else is to answer a frame of which the stack sees a copy: an answer from the
-        // kernel ("port unreachable") would be work on the arm's CPU.
+        // The kernel must not answer a frame of which its stack sees a copy: its answer
+        // ("port unreachable") would be work on the arm's CPU.
         let (namespace, _) = bench.sut();
-        let _quiet = match worker.ready.shape {
+        let _quiet = match arm_process.ready.shape {
             Shape::Frames => namespace.enter(|| UdpSocket::bind(SUT))?.ok(),
             Shape::Datagrams => None,
         };
         row.probes = wake(bench, probes, interrupted)?;
         thread::sleep(SETTLE);
-        worker.order(&Order::Report)?;
-        let Reply::Report(report) = worker.reply(PATIENCE)? else {
-            return Err(worker.failed("it answered out of turn"));
+        arm_process.order(&Order::Report)?;
+        let Reply::Report(report) = arm_process.reply(PATIENCE)? else {
+            return Err(arm_process.failed("it answered out of turn"));
         };
         row.latencies_ns = report.wakeups_ns;
         row.latencies_ns.sort_unstable();
     }
-    worker.order(&Order::Stop)
+    arm_process.order(&Order::Stop)
 }
 
 /// Sends probes on their schedule from the generator's CPU, and gives how many left.

@@ -21,11 +21,11 @@ use crate::addresses::ECHO;
 use crate::arrivals::Arrivals;
 use crate::bench::Came;
 use crate::bench::{Bench, WireLosses};
+use crate::child_process::ChildProcess;
 use crate::error::RaceError;
 use crate::plan::{Order, Reply, WayIn};
 use crate::replies::Replies;
 use crate::segment::SegmentPlan;
-use crate::worker::Worker;
 use laneway_kinds::{AppFacts, Counted, Wiring};
 use laneway_netns::{Namespace, interface_counters, interface_state};
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl<'a> Wire<'a> {
         matches!(self.far_end, FarEnd::Forwarded(_) | FarEnd::Replied(_) | FarEnd::Asked)
     }
 
-    /// Tells the far end what is coming. A generator that is one is told anyway.
+    /// Announces the segment to the far end. A generator that is the far end receives its plan anyway.
     pub(crate) fn expect(&self, plan: &SegmentPlan) -> Result<(), RaceError> {
         match &self.far_end {
             FarEnd::Cables => self.bench.expect(plan),
@@ -173,14 +173,14 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// What came so far, and what the wire lost so far; a `generator` that is the far end is asked, for at most
+    /// What arrived so far, and what the wire lost so far; a `generator` that is the far end is asked, for at most
     /// `patience`.
     ///
     /// Nothing is lost between a tap and its far end: a program takes each frame over within the system call that
     /// writes it.
     pub(crate) fn look(
         &self,
-        generator: &mut Worker,
+        generator: &mut ChildProcess,
         patience: Duration,
     ) -> Result<(Came, WireLosses), RaceError> {
         let came = match &self.far_end {

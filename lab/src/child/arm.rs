@@ -44,7 +44,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Is an arm until asked to stop, or until its lane fails.
 ///
 /// # Errors
-/// When nobody says what to be, or the worker panicked.
+/// When it receives no setup, or the worker panicked.
 pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: ArmSetup = pipe::setup()?;
     let facts = setup.raced(TablesOf::<P, L>::new().app(&setup.app)?);
@@ -196,7 +196,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         };
         let words = arm_words::<A>(&place, &setup.arguments)?;
         let arguments = parse::<A>(&words)?;
-        // The kernel's sockets are told addresses only, as by a user.
+        // The kernel's sockets are given addresses only, as by a user.
         let interfaces = if listens(setup, lane) { &[][..] } else { &setup.interfaces };
         let on = On { spec: &spec, lane, interfaces, workers: 1 };
         let planned = A::plan(&arguments, on).map_err(sentence_of)?;
@@ -341,7 +341,7 @@ fn converse(
                 }
             }
             Order::Report => {
-                // The tally is told before the worker is looked at, so the same tick serves both.
+                // The tally receives its order before the worker is looked at, so the same tick serves both.
                 if tally.is_some_and(|(tell, _)| tell.send(Tell::Report).is_err()) {
                     return;
                 }

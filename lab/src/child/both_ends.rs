@@ -3,7 +3,7 @@
 
 use super::pipe;
 use crate::generate::{BothEnds, FarEndMessage};
-use crate::place::Place;
+use crate::lane_target::LaneTarget;
 use crate::plan::{FarEndReport, GeneratorSetup, Order, Ready, Reply};
 use crate::tally::Tell;
 use crate::traffic::Replayable;
@@ -25,7 +25,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 /// A sentence: its lane cannot be opened or fails, or nothing comes through.
 pub(super) fn serve<L: LaneTable>(
-    place: Place<'_>,
+    place: LaneTarget<'_>,
     setup: &GeneratorSetup,
     traffic: &Replayable,
 ) -> Result<(), String> {
@@ -50,7 +50,7 @@ pub(super) fn serve<L: LaneTable>(
         };
         control.stop.request();
         let ran = worker.join().map_err(|_| "the generator's worker panicked".to_owned())?;
-        // A worker that failed is the reason, whatever came of the talk.
+        // A worker that failed is the reason, whatever the talk's result.
         ran.map_err(|e| e.to_string()).and(talked)
     })
 }
@@ -97,9 +97,9 @@ impl Talk<'_> {
         }
     }
 
-    /// What came, and what the lane counted; `None` when the worker is gone.
+    /// What arrived, and what the lane counted; `None` when the worker is gone.
     fn report(&self) -> Option<Reply> {
-        // The app is told before the worker is looked at, so the same tick serves both.
+        // The app receives its order before the worker is looked at, so the same tick serves both.
         self.tell.send(Tell::Report).ok()?;
         let run = self.control.watch.look(ANSWER_MAX)?;
         let FarEndMessage::Arrived(arrived, trips) = self.said.recv_timeout(ANSWER_MAX).ok()?

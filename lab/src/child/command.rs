@@ -41,8 +41,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_FOR_XDP: Duration = Duration::from_millis(100);
 /// Looks whether a program has ended whose connection did.
 const ENDED_LOOKS: usize = 15;
-/// How long one that was told an interface is left alone: once something of it is seen, and if nothing is. It may
-/// work by means that nobody sees.
+/// How long a program that was given an interface is left alone: once something of it is seen, and if nothing is. It
+/// may work by means that cannot be seen.
 const SETTLE_SEEN: Duration = Duration::from_millis(150);
 const SETTLE_UNSEEN: Duration = Duration::from_secs(2);
 /// How long the next line with a counter is waited for.
@@ -69,11 +69,11 @@ pub(super) fn obey(setup: &ArmSetup, app: &AppFacts) -> Result<(), String> {
     }
 }
 
-/// A program that is ready; it is ended, and what was lent to it taken back, when this is dropped.
+/// A program that is ready; it is ended, and what it borrowed taken back, when this is dropped.
 struct Kept<'a> {
     /// Declared first: it ends before its address goes.
     program: Program,
-    /// What it received is told by its counter, and by nothing else.
+    /// What it received is known from its counter, and from nothing else.
     is_asked: bool,
     ready: Ready,
     /// The last segment that was announced.
@@ -284,7 +284,7 @@ impl Starting<'_> {
                     Ok(()) => Ok(Some(format!(
                         "datagrams of {payload_bytes} bytes were returned unchanged"
                     ))),
-                    // Bound to its interface, it hears nobody on this host.
+                    // Bound to its interface, it hears no sender on this host.
                     Err(_) if self.line.is_told_interface() => Ok(None),
                     Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
                 }

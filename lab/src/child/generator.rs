@@ -1,9 +1,9 @@
-//! The generator: sends the segments that it is told to, on the way that it is told to.
+//! The generator: sends the segments that it is ordered to, on the way that its setup names.
 
 use super::priority::go_first;
 use super::{ChildEnd, both_ends, client, pipe};
 use crate::generate::{LiveGenerator, Replay};
-use crate::place::Place;
+use crate::lane_target::LaneTarget;
 use crate::plan::{GeneratorSetup, Order, Ready, Reply, WayIn};
 use crate::result::GeneratorReport;
 use crate::segment::SegmentPlan;
@@ -17,10 +17,10 @@ use std::time::Duration;
 /// A live run waits for its first frame by spinning in the kernel; it is entered this long before.
 const LEAD_NS: u64 = 5_000_000;
 
-/// Is a generator until told to stop.
+/// Is a generator until ordered to stop.
 ///
 /// # Errors
-/// When nobody says what to be.
+/// When it receives no setup.
 pub fn serve<L: LaneTable>() -> Result<ChildEnd, String> {
     let setup: GeneratorSetup = pipe::setup()?;
     match obey::<L>(&setup) {
@@ -69,7 +69,7 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
     }
 }
 
-/// Says that it is there, and has every segment sent until told to stop.
+/// Reports that it is ready, and has every segment sent until ordered to stop.
 fn send_as_told(
     caps: CapsReport,
     mut send: impl FnMut(SegmentPlan) -> Result<GeneratorReport, String>,
@@ -84,12 +84,12 @@ fn send_as_told(
     }
 }
 
-fn place<'a>(lane: &'a str, interfaces: &'a [&'a str], cpu: usize) -> Place<'a> {
-    Place { lane, interfaces, cpu }
+fn place<'a>(lane: &'a str, interfaces: &'a [&'a str], cpu: usize) -> LaneTarget<'a> {
+    LaneTarget { lane, interfaces, cpu }
 }
 
 fn replay<L: LaneTable>(
-    place: Place<'_>,
+    place: LaneTarget<'_>,
     destination: [u8; 6],
     traffic: &Replayable,
     plan: SegmentPlan,

@@ -18,7 +18,7 @@ use laneway_core::{CapsReport, Counters};
 use laneway_kinds::{AppFacts, Peer};
 use laneway_netns::Mac;
 
-/// Is the peer's keeper until told to stop.
+/// Is the peer's keeper until ordered to stop.
 pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
     let done = match kind {
         Peer::Testpmd => obey(setup),
@@ -153,7 +153,7 @@ fn answer(setup: &ArmSetup) -> Result<(), String> {
     }
 }
 
-/// Waits until told to stop. What stands there counts nothing that a segment could be told from; what
+/// Waits until ordered to stop. What stands there counts nothing that a segment could be distinguished by; what
 /// it did is counted where it comes out.
 fn keep(caps: CapsReport, processes: Vec<u32>) {
     pipe::reply(&Reply::Ready(Ready { caps, shape: Shape::Frames, processes }));

@@ -27,7 +27,7 @@ const TAIL_CHARS: usize = 400;
 /// When its log is synced.
 const SYNCS: [&str; 3] = ["always", "everysec", "no"];
 
-/// What it is told beyond where it is.
+/// What is configured beyond its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Knobs {
     /// When its log is synced; none: it has no log.
@@ -145,7 +145,7 @@ impl RedisServer {
         self.child.id()
     }
 
-    /// What it is, and where it keeps what it is told.
+    /// What it is, and where it keeps what it receives.
     pub(super) fn facts(&self, knobs: Knobs) -> [(&'static str, String); 2] {
         let disk = match knobs.appendfsync {
             None => "none: it keeps no log".to_owned(),

@@ -1,7 +1,7 @@
 //! The kernel's multicast routing as a forwarder: `smcrouted` (package smcroute) sets it up, and has nothing to do with
 //! a datagram after that. An output is an interface, and nothing is rewritten.
 //!
-//! A route names its source, so it is there before the first datagram is and nobody is asked for one. The kernel
+//! A route names its source, so it is there before the first datagram is and no program is asked for one. The kernel
 //! switches `mc_forwarding` on by itself, in this namespace, while the program is there; the reverse path filter is
 //! switched off, though the source is on the cable that datagrams come by.
 

@@ -25,7 +25,7 @@ pub(super) struct Tracing {
     _own: Option<OwnFolder>,
 }
 
-/// A folder for a trace that nobody will read; gone when it is dropped.
+/// A folder for a trace that has no reader; gone when it is dropped.
 struct OwnFolder(PathBuf);
 
 impl Drop for OwnFolder {

@@ -19,7 +19,7 @@ pub(super) struct Connection<C> {
     /// What was asked and is not written yet, from `written` on.
     out: Vec<u8>,
     written: usize,
-    /// It is told of room, because something was left in `out`.
+    /// The kernel reports room to it, because something was left in `out`.
     awaits_room: bool,
     /// When those that are asked were due, oldest first.
     in_flight: VecDeque<u64>,
@@ -41,7 +41,7 @@ pub(super) enum Link {
     Closed(Fate, String),
 }
 
-/// What reading or writing came to.
+/// The result of reading or writing.
 pub(super) enum Moved {
     /// So many bytes; none if there was nothing, or no room.
     Bytes(usize),
@@ -88,7 +88,7 @@ impl<C: Conversation> Connection<C> {
         self.link = Link::Opening(socket);
     }
 
-    /// It is open, and nothing was said on it.
+    /// It is open, and nothing was sent on it.
     pub(super) fn opened(&mut self, epoll: &OwnedFd, terms: &Rc<Terms>) -> io::Result<()> {
         let Link::Opening(socket) = std::mem::replace(&mut self.link, gone()) else {
             unreachable!("a connection opens when it was tried")
@@ -104,7 +104,7 @@ impl<C: Conversation> Connection<C> {
         Ok(())
     }
 
-    /// Gives it up: `fate` is that of what is still to be asked on it. The other end is told at once, by a reset. How
+    /// Gives it up: `fate` is that of what is still to be asked on it. A reset informs the other end at once. How
     /// many requests were in flight, which is the caller's to account for.
     pub(super) fn close(&mut self, fate: Fate, why: String) -> usize {
         if let Link::Open(socket) | Link::Opening(socket) =
@@ -206,7 +206,7 @@ fn is_for_now(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::INTR)
 }
 
-/// It broke. Nobody listens where a datagram went: an ICMP said so.
+/// It broke. No program listens where a datagram went: an ICMP message reported it.
 fn ended(error: Errno) -> Moved {
     let fate = if error == Errno::CONNREFUSED { Fate::Refused } else { Fate::Lost };
     Moved::Ended(fate, io::Error::from(error).to_string())

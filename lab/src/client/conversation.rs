@@ -1,4 +1,4 @@
-//! What is said over a connection: how a request is written, and when an answer is whole.
+//! What a connection carries: how a request is written, and when an answer is whole.
 //!
 //! Another protocol is another [`Conversation`]; it does no input and no output, so it is tested without any.
 
@@ -24,7 +24,7 @@ pub(crate) trait Conversation: Sized {
         0
     }
 
-    /// How often each kind of answer came, over all connections, where there is more than one.
+    /// How often each kind of answer was received, over all connections, where there is more than one.
     fn kinds(_terms: &Terms) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -48,17 +48,17 @@ pub(crate) enum Wrong {
         of: usize,
         /// As it must be.
         wanted: u8,
-        /// As it came.
+        /// As it was received.
         came: u8,
     },
     /// It is another answer than this request can have.
     Reply {
         /// What was asked.
         to: String,
-        /// What came.
+        /// What was received.
         came: String,
     },
-    /// Something came when every request was answered, so many bytes of it.
+    /// Something arrived when every request was answered, so many bytes of it.
     Unasked {
         /// Bytes beyond the last answer.
         bytes: usize,

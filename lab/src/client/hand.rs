@@ -17,7 +17,7 @@ use std::time::Duration;
 const LEAD_NS: u64 = 1_000_000;
 /// Requests are due one by one up to this rate, and together at it beyond.
 const BURSTS_PER_S_MAX: f64 = 50_000.0;
-/// Requests of a closed loop have no times; its stretch is told in ms.
+/// Requests of a closed loop have no times; its stretch is stated in ms.
 const TICK_NS: u64 = 1_000_000;
 /// How long a closed loop of so many requests may take.
 const CLOSED_MAX: Duration = Duration::from_secs(86_400);
@@ -43,7 +43,7 @@ pub enum Until {
     Requests(NonZeroU32),
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answered {
     /// Where every request went; closed.

@@ -137,13 +137,13 @@ impl Shelf {
         stamp < self.stamped.get()
     }
 
-    /// An answer of this kind came.
+    /// An answer of this kind was received.
     pub(super) fn answered(&self, kind: Kind) {
         let answers = &self.answers[kind as usize];
         answers.set(answers.get() + 1);
     }
 
-    /// How many of each came.
+    /// How many of each were received.
     pub(super) fn kinds(&self) -> Vec<(&'static str, u64)> {
         Kind::ALL.map(|(kind, name)| (name, self.answers[kind as usize].get())).to_vec()
     }

@@ -88,7 +88,7 @@ impl<C: Conversation> Client<C> {
                 return Ok(false);
             }
         }
-        // Whether it came about, it says by being writable.
+        // The socket becomes writable once the attempt has ended.
         let data = EventData::new_u64(connection.number.into());
         epoll::add(&self.epoll, &socket, data, EventFlags::OUT).map_err(own)?;
         connection.opening(socket);

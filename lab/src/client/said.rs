@@ -58,13 +58,13 @@ pub(crate) struct Asked {
     /// The answers by kind, where there is more than one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kinds: BTreeMap<String, u64>,
-    /// Answers that nobody had asked for.
+    /// Answers without a request.
     pub unasked: u64,
     /// What was wrong with the first wrong answer.
     pub wrong: Option<String>,
     /// Answers that count for the rate, and the time that they are of, ns.
     pub in_time: [u64; 2],
-    /// When the first and the last answer came, CLOCK_MONOTONIC ns.
+    /// When the first and the last answer were received, CLOCK_MONOTONIC ns.
     pub first_ns: u64,
     /// See `first_ns`.
     pub last_ns: u64,
@@ -157,7 +157,7 @@ impl Tally {
         }
     }
 
-    /// Something came that nobody had asked for.
+    /// An answer arrived without a request.
     pub(super) fn unasked(&mut self) {
         self.said.unasked += 1;
     }
@@ -183,7 +183,7 @@ impl Tally {
         self.said.due - self.said.answered - self.fates.values().sum::<u64>()
     }
 
-    /// When the last answer came so far; 0 if none did.
+    /// When the last answer so far was received; 0 if none was.
     pub(super) fn last_ns(&self) -> u64 {
         self.said.last_ns
     }
@@ -201,7 +201,7 @@ impl Tally {
         counted_for_ns: u64,
         [asked_pps, taken_up_pps]: [f64; 2],
     ) -> Asked {
-        assert_eq!(self.open(), 0, "every request has an end before it is told of");
+        assert_eq!(self.open(), 0, "every request has an end before the report");
         let Tally { mut said, fates, late, asked } = self;
         said.fates = fates.iter().map(|(fate, n)| (fate.name().to_owned(), *n)).collect();
         said.connections.open = connections;

@@ -13,7 +13,7 @@ pub(crate) struct SameBytes {
     hearing: Draws,
     /// Requests that are not wholly answered.
     open: u64,
-    /// Of the answer under way: where it lies in the pool, its length, and how much of it came.
+    /// Of the answer under way: where it lies in the pool, its length, and how much of it was received.
     answer: Option<(usize, usize, usize)>,
 }
 

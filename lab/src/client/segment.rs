@@ -55,7 +55,7 @@ struct Course {
     end_ns: u64,
     /// Of a closed loop of so many requests: those that are still to be due.
     left: u32,
-    /// When the last answer came, or the last connection was to begin.
+    /// When the last answer was received, or the last connection was to begin.
     heard_ns: u64,
 }
 

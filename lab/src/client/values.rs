@@ -120,7 +120,7 @@ impl Conversation for Values {
 /// What kind of answer `reply` is.
 ///
 /// # Errors
-/// What came, if it is none to this question.
+/// What was received, if it is none to this question.
 pub(super) fn right(terms: &Terms, question: Question, reply: Reply<'_>) -> Result<Kind, String> {
     match (question, reply) {
         (Question::Set(_), Reply::Status(b"OK")) => Ok(Kind::Set),

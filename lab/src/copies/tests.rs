@@ -222,7 +222,7 @@ for source, each, data, to in sends:
     out.sendto(data, to)
 ";
 
-/// A bench whose far ends receive in softirqs, or in threads on this CPU; `None` with the reason said.
+/// A bench whose far ends receive in softirqs, or in threads on this CPU; `None` with the reason reported.
 fn bench(plan: FanoutPlan, far_napi_cpu: Option<usize>) -> Option<Bench> {
     can_create().map_err(skip).ok()?;
     if Command::new("python3").arg("--version").output().is_err() {
@@ -285,7 +285,7 @@ fn send(bench: &Bench, lines: &str, first_on: Option<usize>) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What came in the end.
+/// What arrived in the end.
 fn came(bench: &Bench, wanted: u64) -> (Copied, u64) {
     let mut last = (Copied::default(), 0);
     for _ in 0..500 {
@@ -341,7 +341,7 @@ fn what_a_full_ring_refuses_is_counted_by_datagram() {
         let Some(bench) = bench(plan, Some(0)) else { return };
         bench.claim_napi_threads(1).unwrap();
         bench.expect(&segment(3, 1_000)).unwrap();
-        // 300 trains of 16 while nobody receives: the ring has room for 256 packets.
+        // 300 trains of 16 while no thread receives: the ring has room for 256 packets.
         let numbers: Vec<u32> = (0..16).collect();
         let lines = line(plan, &numbers, 0, 1).repeat(300);
         send(&bench, &lines, Some(0));

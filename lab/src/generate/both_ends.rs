@@ -132,7 +132,7 @@ impl FrameApp for BothEnds<'_> {
             let bytes = burst.frame(i).bytes.get(self.number_at..).unwrap_or_default();
             let number = match numbered(bytes) {
                 Some(Payload::Number(number)) if port != ENTRY => Some(split_number(number)),
-                // One that came back where it went in was not forwarded.
+                // A frame that returned where it went in was not forwarded.
                 _ => None,
             };
             self.take(number, turn.now_ns);

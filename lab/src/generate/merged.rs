@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Takes every train apart.
 #[derive(Default)]
 struct Apart {
-    /// How often each number came.
+    /// How often each number was received.
     came: Vec<u32>,
     longest_train: usize,
     counters: Counters,

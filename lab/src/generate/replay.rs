@@ -52,7 +52,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Makes a lent frame number `number` of `segment`, to be sent.
+/// Makes a borrowed frame number `number` of `segment`, to be sent.
 ///
 /// A lane whose buffers are shorter than the wire's frames cannot carry this traffic: the frame stays
 /// unsent and the number is missing, which the ledger shows.

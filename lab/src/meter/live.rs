@@ -102,7 +102,8 @@ fn a_foreign_hog_on_the_arms_cpu_is_named_and_never_the_arms() {
     assert!((usage.closure() - 1.0).abs() < 0.03, "booked {}", usage.closure());
 }
 
-/// As this kernel does with threads of pid 1: they came, took a millisecond, and were never seen to go.
+/// As this kernel does with threads of pid 1: they were switched in, ran for a millisecond, and their switch out was
+/// never reported.
 #[test]
 fn who_runs_is_known_where_the_kernel_leaves_out_a_switch() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +185,7 @@ fn a_thread_that_the_kernel_starts_for_io_uring_is_its_processs() {
     };
     let poller = thread_named("iou-sqp-");
     meter.classify(std::process::id(), Owner::Arm(ARM)).unwrap();
-    // It sleeps until it is woken for the first time, and then polls for as long as it was told.
+    // It sleeps until it is woken for the first time, and then polls for as long as it was configured to.
     for _ in 0..1_000 {
         let ran = run_time_ns(&poller);
         ring.submit().unwrap();
@@ -301,7 +302,7 @@ fn softirq_work_is_the_arms_when_it_polls_the_arms_interface_whoever_sent() {
 fn what_an_xdp_program_takes_is_the_arms_whose_interface_it_is_at() {
     let Some((own, _foreign, meter, _turn)) = cables() else { return };
     let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
-    // Nobody's interface: what it would send on goes nowhere.
+    // No arm's interface: what it would send on goes nowhere.
     let live = own.far.enter(|| LiveGenerator::new(&traffic, 1 << 20, [2; 6], false).map_err(skip));
     let Ok(live) = live.unwrap() else { return };
     let t0_ns = MonotonicClock.now_ns();

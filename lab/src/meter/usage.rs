@@ -69,7 +69,7 @@ impl Usage {
         self.sum(Owner::Arm(arm), &BESIDE) + self.sum(Owner::Generator(arm), &BESIDE)
     }
 
-    /// The same while nobody or anybody else was, and ksoftirqd's own time, ns.
+    /// The same while the CPU was idle or any other task was interrupted, and ksoftirqd's own time, ns.
     pub(crate) fn unattributed_host_ns(&self) -> u64 {
         let beside = [Owner::Foreign, Owner::Idle, Owner::Lab, Owner::Host]
             .map(|owner| self.sum(owner, &BESIDE));
@@ -127,7 +127,7 @@ impl Usage {
         names
     }
 
-    /// How the figures came about, in a sentence of the result.
+    /// How the figures were measured, in a sentence of the result.
     pub(crate) fn method(&self) -> String {
         let cost = match self.event_ns {
             Some(ns) => format!(", about {ns:.0} ns each,"),

@@ -16,7 +16,7 @@ const LINES_MAX: usize = 65_536;
 /// A time beyond this is a damaged line.
 const TIME_MS_MAX: f64 = 1e7;
 
-/// What it said.
+/// What it printed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PingOutput {
     /// Requests sent.

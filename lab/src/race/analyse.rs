@@ -93,7 +93,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
     }
 }
 
-/// False for the latency of a load that is no schedule: nobody measured it.
+/// False for the latency of a load that is no schedule: it was not measured.
 fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
     let mut at_load = segments.iter().filter(|s| s.load == load);
     match metric {
@@ -103,7 +103,7 @@ fn is_measured(segments: &[Segment], metric: Metric, load: usize) -> bool {
     }
 }
 
-/// False for what nobody can tell of an arm that does not say what it received.
+/// False for what is unknown of an arm that does not report what it received.
 fn is_known(segments: &[Segment], metric: Metric, arm: usize) -> bool {
     let mut of_arm = segments.iter().filter(|s| s.arm == arm);
     !metric.is_of_delivery() || of_arm.all(|s| s.ledger.unknown.is_none())
@@ -171,7 +171,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Nobody has looked yet.
+    /// No look has been taken yet.
     pub(super) fn new() -> Judge {
         Judge { looks: BTreeMap::new(), called: BTreeMap::new() }
     }
@@ -332,7 +332,7 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
     all
 }
 
-/// Who used the machine beside the race, and how much of it; `None` where nobody did.
+/// How much of a CPU other programs used beside the race, and which used most; `None` where none disturbed it.
 fn busy(segments: &[&Segment]) -> Option<String> {
     segments.iter().any(|s| s.disturbed.is_some()).then_some(())?;
     let window_ns: u64 = segments.iter().map(|s| s.window_ns).sum();

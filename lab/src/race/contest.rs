@@ -60,7 +60,7 @@ impl<'a> Contest<'a> {
     /// Measures until every verdict is decided, or the time is over.
     ///
     /// # Errors
-    /// When a child failed, or nobody wants the race any more.
+    /// When a child failed, or the race was interrupted.
     pub(super) fn run(
         &self,
         app: &AppFacts,
@@ -261,7 +261,8 @@ impl<'a> Contest<'a> {
     /// # Errors
     /// As for a run.
     pub(super) fn headroom(&self) -> Result<Vec<Headroom>, RaceError> {
-        // A client asks nobody where nothing answers; whether it is the limit, its share of its CPU says.
+        // A sink answers no request, so it cannot measure a client. Whether the client is the limit is known from
+        // its share of its CPU.
         if self.sending.traffic.client().is_some() {
             return Ok(Vec::new());
         }

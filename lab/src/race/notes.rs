@@ -55,7 +55,7 @@ impl Known<'_> {
             let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
             let program = fanout.map_or("an XDP program", |fanout| fanout.far_end.program());
             notes.push(format!(
-                "delivered is what came back to the generator's side, counted and dropped there by {program} in {by}"
+                "delivered is what was received on the generator's side, counted and dropped there by {program} in {by}"
             ));
             if fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains) {
                 notes.push(copies::trains_note(segments, &entrants_names(entrants)));

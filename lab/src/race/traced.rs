@@ -40,7 +40,7 @@ const RETRIES_MAX: usize = 2;
 /// ... and because nothing of what it received is in its trace.
 const MISSED_MAX: usize = 5;
 
-/// The trace of an arm whose scenario measures what tracing costs: all that its worker does, kept by nobody.
+/// The trace of an arm whose scenario measures what tracing costs: all that its worker does; it is not kept.
 pub(super) fn measured() -> TracePlan {
     TracePlan { folder: None, window_ns_max: None, file_bytes_max: MEASURED_FILE_BYTES_MAX }
 }
@@ -84,7 +84,7 @@ impl Pass<'_> {
     /// Traces every arm and explains it; nothing if there was no load to trace it at.
     ///
     /// # Errors
-    /// Only when nobody wants the race any more.
+    /// Only when the race was interrupted.
     pub(super) fn run(
         &self,
         explainer: &dyn Explain,
@@ -219,8 +219,8 @@ impl Pass<'_> {
         self.extent.segment_ms.max(SEGMENT_MS_MIN)
     }
 
-    /// Longest stretch of the segment that is recorded, ns. At top speed nobody knows when it will end: of such a
-    /// one the first half, so that what comes behind it is not in the trace.
+    /// Longest stretch of the segment that is recorded, ns. At top speed its end is not known in advance: of such
+    /// a segment the first half, so that what follows it is not in the trace.
     fn window_ns_max(&self) -> u64 {
         let segment_ns = self.segment_ms() * 1_000_000;
         WINDOW_NS_MAX.min(if self.extent.topspeed { segment_ns / 2 } else { segment_ns })

@@ -12,13 +12,13 @@ const DEPTH_MAX: usize = 16;
 /// How far a figure may be off what was given, unless stated otherwise: a share.
 const WITHIN: f64 = 0.01;
 
-/// A figure, and what it is said to come to.
+/// A figure, and the value that is claimed for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arithmetic {
     /// An expression of figures that the sentence's author gives.
     pub figure: String,
-    /// What it is said to come to.
+    /// The value that is claimed for it.
     pub is: f64,
     /// How far off that may be, a share.
     #[serde(default = "within")]
@@ -47,7 +47,7 @@ impl Arithmetic {
         }
     }
 
-    /// Whether it comes to what is said, and what it comes to.
+    /// Whether it comes to the claimed value, and what it comes to.
     pub(crate) fn holds(&self) -> (bool, f64) {
         let value = self.value().expect("the scenario was checked");
         ((value / self.is - 1.0).abs() <= self.within, value)

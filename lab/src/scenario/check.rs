@@ -94,7 +94,7 @@ impl Scenario {
         for arm in &self.arms {
             let lane_of = || format!("lane of arm `{}`", arm.name);
             let arguments = self.arguments_of(arm);
-            // A peer is told nothing of the app's.
+            // A peer is given none of the app's arguments.
             if arm.program() != Some(Peer::RedisServer) {
                 tables.check_arm(app.name, arguments, traffic).map_err(|why| {
                     value(format!("arguments of arm `{}`", arm.name), arguments.join(" "), why)
@@ -392,8 +392,7 @@ pub(super) fn check_kind(arm: &ArmPlan) -> Result<(), ScenarioError> {
             Ok(())
         };
     };
-    let alone =
-        "a program is told what to do by its `command` alone: leave this out, or the command";
+    let alone = "a program is configured by its `command` alone: leave this out, or the command";
     if !arm.lane.is_empty() {
         return Err(value(what("lane"), &arm.lane, alone));
     }

@@ -41,7 +41,7 @@ pub struct Goal {
     pub at_least: Option<f64>,
 }
 
-/// A sentence that somebody said, and what answers it.
+/// A quoted sentence, and what answers it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Claim {
@@ -62,7 +62,7 @@ pub struct Claim {
 pub enum Answer {
     /// This race: confirmed if the demand is met, refuted if it is missed.
     Race(Goal),
-    /// A calculation: confirmed if the author's figures come to what is said.
+    /// A calculation: confirmed if the author's figures come to the claimed value.
     Arithmetic(Arithmetic),
     /// A trace, and no race.
     Trace,
@@ -147,7 +147,7 @@ impl From<Claim> for Written {
 }
 
 impl Answer {
-    /// What can be told without the scenario.
+    /// Checks what can be checked without the scenario.
     fn check(&self) -> Result<(), String> {
         match self {
             Answer::Race(test) if test.variant.is_some() => {
@@ -296,7 +296,7 @@ impl Goal {
                 return Err(value(format!("an arm of a {kind}"), name, hint));
             };
             if !arm.counts && self.metric.is_of_delivery() {
-                let hint = format!("nobody knows what `{name}` received (`counts = false`)");
+                let hint = format!("what `{name}` received is unknown (`counts = false`)");
                 return refused("metric", &hint);
             }
         }

@@ -1,5 +1,5 @@
 //! The ledger of a segment: what was offered and not delivered is named by what the lane, the peer, the far end and the
-//! kernel counted, each within its bounds. What nobody counted stays unexplained.
+//! kernel counted, each within its bounds. What no counter names stays unexplained.
 
 use super::walk::{State, Walk};
 use super::{
@@ -15,7 +15,7 @@ use laneway_core::{Cap, Counters, DropReason};
 
 impl Walk<'_> {
     /// Where every frame of a segment and every ping `beside` it went, by what was counted since
-    /// `before`. The counters know no difference: a queue that was full when a ping came counts it, too.
+    /// `before`. The counters know no difference: a queue that was full when a ping arrived counts it, too.
     pub(super) fn ledger(
         &self,
         schedule: &SegmentPlan,
@@ -42,10 +42,10 @@ impl Walk<'_> {
         let not_sent = planned.saturating_sub(sent.sent + sent.refused);
         name("generator: not sent", not_sent * copies);
         let ring_full = after.wire.ring_full - before.wire.ring_full;
-        // A lane may be told of each frame that the ring refused (ENOBUFS), and counts
-        // it, too, or offers it again: sendmmsg tells only of a refusal of the first. So what the lane
-        // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP are told
-        // nothing.
+        // The kernel may report each frame that the ring refused to the lane (ENOBUFS), which counts
+        // it, too, or offers it again: sendmmsg reports only a refusal of the first. So what the lane
+        // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP get no such
+        // report.
         let (by_ring, by_generator) = match way {
             WayIn::Lane { lane, .. } if is_told(plan.tables, lane) => {
                 let lost = ring_full.min(sent.refused);
@@ -117,7 +117,7 @@ impl Walk<'_> {
         let copies = plan.sending.traffic.copies();
         let planned = u64::from(schedule.frames);
         let strays = after.arm.foreign - before.arm.foreign;
-        // What came late of an earlier segment, whose ledger was closed without it.
+        // Records of an earlier segment that arrived late: its ledger was closed without them.
         let late = (after.arm.records - before.arm.records).saturating_sub(match plan.peer {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
@@ -180,7 +180,7 @@ pub(super) fn is_of_a_copy(reason: DropReason) -> bool {
     }
 }
 
-/// Whether the lane that sends is told of each frame that the ring refused.
+/// Whether each frame that the ring refused is reported to the lane that sends.
 pub(super) fn is_told(tables: &dyn Tables, lane: &str) -> bool {
     tables.lane(lane).is_ok_and(|(facts, _)| facts.told_of_refusals)
 }
@@ -234,9 +234,9 @@ pub(super) fn nobody_knows(ledger: &mut Ledger) {
     ledger.balance();
 }
 
-/// Takes off what a full ring counted of pings that were no requests: `ping` is told that one was refused
-/// (ENOBUFS), tries again, and counts what left. How often, it does not say, so these are the frames that the
-/// ring claims beyond what is missing.
+/// Takes off what a full ring counted of pings that were no requests: `ping` receives ENOBUFS for one that was
+/// refused, tries again, and counts what left. How often, it does not report, so these are the frames that the ring
+/// claims beyond what is missing.
 pub(super) fn refused_pings(ledger: &mut Ledger, ring: &str) {
     let beyond = u64::try_from(-ledger.unexplained).unwrap_or(0);
     if let Some(refused) = ledger.drops.get_mut(ring) {
@@ -246,7 +246,7 @@ pub(super) fn refused_pings(ledger: &mut Ledger, ring: &str) {
     }
 }
 
-/// Names what came back otherwise than it was sent, as far as it is missing: a program may send more.
+/// Names what was returned otherwise than it was sent, as far as it is missing: a program may send more.
 pub(super) fn changed_on_the_way(ledger: &mut Ledger, changed: u64) {
     let n = changed.min(u64::try_from(ledger.unexplained).unwrap_or(0));
     if n > 0 {
@@ -255,8 +255,8 @@ pub(super) fn changed_on_the_way(ledger: &mut Ledger, changed: u64) {
     }
 }
 
-/// Names the frames that a full ring, or the queue in front of it, on the way back refused. Some lanes are told of such a refusal
-/// and count it, too; the frames that both have counted are those that both together claim beyond
+/// Names the frames that a full ring on the way back, or the queue in front of it, refused. Such a refusal is reported
+/// to some lanes, which count it, too; the frames that both have counted are those that both together claim beyond
 /// what is missing.
 pub(super) fn return_losses(ledger: &mut Ledger, place: &str, ring_full: u64) {
     let refused = [DropReason::TxRefused, DropReason::TxInterfaceFull];

@@ -18,11 +18,11 @@ fn ledger(offered: u64, delivered: u64, refused: u64) -> Ledger {
 
 #[test]
 fn a_refusal_that_ring_and_lane_both_counted_is_named_once() {
-    // The lane was told of all 10.
+    // All 10 were reported to the lane.
     let mut told = ledger(100, 90, 10);
     return_losses(&mut told, RETURN_RING, 10);
     assert_eq!((told.unexplained, told.dropped()), (0, 10));
-    // The lane refused 4 itself; the ring refused 10 more and told nobody.
+    // The lane refused 4 itself; the ring refused 10 more and reported none.
     let mut untold = ledger(100, 86, 4);
     return_losses(&mut untold, RETURN_RING, 10);
     assert_eq!((untold.unexplained, untold.drops["return ring full"]), (0, 10));
@@ -81,7 +81,7 @@ fn a_peer_that_only_counts_has_a_rate_at_top_speed() {
     let sent = GeneratorReport { sent: 1_000_000, achieved_pps: 2e6, ..GeneratorReport::default() };
     let silent = SegmentSeen::default();
     assert_eq!(rate(0, &sent, &silent, 800_000), 1.6e6);
-    // Who tells when its records came has taken as long as they came.
+    // With known arrival times, the time from the first record to the last counts.
     let timed = SegmentSeen { first_ns: 7, last_ns: 800_000_007, ..silent };
     assert_eq!(rate(0, &sent, &timed, 800_000), 1e6);
     // By a schedule, what is handled in time has the schedule's rate.
@@ -99,7 +99,7 @@ fn a_ping_that_was_refused_and_tried_again_is_no_loss() {
     };
     assert_eq!(with_ring(100, 80, 37), (0, 20));
     assert_eq!(with_ring(100, 100, 5), (0, 0));
-    // What is lost without a name stays so, and what came twice beyond the ring's count.
+    // What is lost without a name stays so, and what was delivered twice beyond the ring's count.
     assert_eq!(with_ring(100, 80, 15), (5, 15));
     assert_eq!(with_ring(100, 110, 4), (-10, 0));
 }
@@ -116,7 +116,7 @@ fn a_peers_counters_name_what_is_missing_and_nothing_beyond_it() {
     let mut untold = ledger(100, 80, 0);
     peer_losses(&mut untold, &Counters::default(), &after);
     assert_eq!((untold.unexplained, untold.drops[NOT_TOLD]), (0, 5));
-    // A frame that came out twice is not explained away.
+    // A frame that was delivered twice is not explained away.
     let mut twice = ledger(100, 105, 0);
     peer_losses(&mut twice, &Counters::default(), &after);
     assert_eq!((twice.unexplained, twice.dropped()), (-5, 0));

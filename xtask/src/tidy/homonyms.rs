@@ -32,23 +32,6 @@ const GLOSSARY: Glossary = &[
     ("Worker", &["crates/engine/"]),
 ];
 
-/// Types that still wear a word of the glossary for something else, by the beginning of their path. Rows only go.
-const DEBTS: Debts = &[
-    ("Frame", "trace/export/"),
-    ("Frame", "trace/src/"),
-    ("Lane", "trace/read/"),
-    ("Lane", "trace/src/"),
-    ("Place", "apps/forward/src/rules"),
-    ("Place", "apps/kv/"),
-    ("Place", "apps/relay/"),
-    ("Place", "crates/stack/src/neighbour.rs"),
-    ("Place", "lab/src/place.rs"),
-    ("Place", "trace/"),
-    ("Verdict", "trace/gallery/"),
-    ("Worker", "lab/src/worker.rs"),
-    ("Worker", "trace/src/"),
-];
-
 /// Names that more types have: each a word whose meaning its module gives, and no more of them than this.
 const OFTEN: &[(&str, usize)] = &[
     ("Answer", 7),
@@ -81,16 +64,14 @@ const OFTEN: &[(&str, usize)] = &[
 
 /// Words, and the folders where each is at home.
 type Glossary = &'static [(&'static str, &'static [&'static str])];
-/// Names of types, and where each path begins.
-type Debts = &'static [(&'static str, &'static str)];
 /// A type: the file and line of its declaration.
 type Declared<'a> = (&'a str, usize);
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    judge(tree, GLOSSARY, DEBTS, OFTEN)
+    judge(tree, GLOSSARY, OFTEN)
 }
 
-fn judge(tree: &Tree, glossary: Glossary, debts: Debts, often: &[(&str, usize)]) -> Vec<Violation> {
+fn judge(tree: &Tree, glossary: Glossary, often: &[(&str, usize)]) -> Vec<Violation> {
     let mut types: BTreeMap<String, Vec<Declared<'_>>> = BTreeMap::new();
     for (path, product) in products(tree) {
         for (number, line, _) in &product.lines {
@@ -99,15 +80,11 @@ fn judge(tree: &Tree, glossary: Glossary, debts: Debts, often: &[(&str, usize)])
             }
         }
     }
-    let is_debt = |name: &str, path: &str| {
-        debts.iter().any(|(debt, begin)| *debt == name && path.starts_with(begin))
-    };
     let mut violations = Vec::new();
     for (name, places) in &types {
         if let Some((_, homes)) = glossary.iter().find(|(word, _)| word == name) {
-            let elsewhere = places.iter().filter(|(path, _)| {
-                !homes.iter().any(|home| path.starts_with(home)) && !is_debt(name, path)
-            });
+            let is_home = |path: &str| homes.iter().any(|home| path.starts_with(home));
+            let elsewhere = places.iter().filter(|(path, _)| !is_home(path));
             violations.extend(elsewhere.map(|(path, number)| {
                 let what = format!(
                     "type `{name}` is a word of the glossary and means something else here; name what it is"
@@ -127,23 +104,13 @@ fn judge(tree: &Tree, glossary: Glossary, debts: Debts, often: &[(&str, usize)])
             }));
         }
     }
-    let mut lower = |what: String| {
-        violations.push(Violation::new("xtask/src/tidy/homonyms.rs", 1, "homonym", what));
-    };
     for (name, ceiling) in often {
         let count = types.get(*name).map_or(0, Vec::len);
         if count + SLACK < *ceiling {
-            lower(format!(
+            let what = format!(
                 "{count} types are called `{name}`; lower the ceiling of {ceiling} or delete the row"
-            ));
-        }
-    }
-    for (name, begin) in debts {
-        let is_left = types
-            .get(*name)
-            .is_some_and(|places| places.iter().any(|(path, _)| path.starts_with(begin)));
-        if !is_left {
-            lower(format!("no type `{name}` in {begin} any more; delete its row of DEBTS"));
+            );
+            violations.push(Violation::new("xtask/src/tidy/homonyms.rs", 1, "homonym", what));
         }
     }
     violations
@@ -162,36 +129,29 @@ mod tests {
 
     fn violations(files: &[(&str, &str)]) -> Vec<String> {
         let often = &[("State", 2 + SLACK)];
-        let found = judge(
-            &Tree::of(files),
-            &[("Lane", &["crates/core/"])],
-            &[("Lane", "trace/old")],
-            often,
-        );
+        let found = judge(&Tree::of(files), &[("Lane", &["crates/core/"])], often);
         found
             .into_iter()
             .map(|violation| format!("{}:{}", violation.path, violation.line))
             .collect()
     }
 
-    const DEBT: (&str, &str) = ("trace/old/src/m.rs", "struct Lane;\n");
     const STATES: (&str, &str) = ("lab/src/s.rs", "struct State;\nmod a {\n    enum State {}\n}\n");
 
     #[test]
     fn a_word_of_the_glossary_names_its_own_type_alone() {
         let core = ("crates/core/src/lane.rs", "pub trait Lane {}\n");
-        assert_eq!(violations(&[core, STATES, DEBT]), [""; 0]);
+        assert_eq!(violations(&[core, STATES]), [""; 0]);
         assert_eq!(
             violations(&[
                 core,
                 STATES,
-                DEBT,
                 ("trace/src/m.rs", "// struct Lane\npub(crate) struct Lane {\n")
             ]),
             ["trace/src/m.rs:2"]
         );
         assert_eq!(
-            violations(&[STATES, DEBT, ("lab/tests/m.rs", "struct Lane;\n")]),
+            violations(&[STATES, ("lab/tests/m.rs", "struct Lane;\n")]),
             [""; 0],
             "tests are no product"
         );
@@ -200,15 +160,14 @@ mod tests {
     #[test]
     fn a_name_is_worn_so_often_and_a_ceiling_only_falls() {
         let worn = "struct Told;\n".repeat(SAME_NAME_MAX);
-        assert_eq!(violations(&[STATES, DEBT, ("lab/src/a.rs", &worn)]), [""; 0]);
+        assert_eq!(violations(&[STATES, ("lab/src/a.rs", &worn)]), [""; 0]);
         let again = ("lab/src/b.rs", "enum Told {}\n");
-        let more = violations(&[STATES, DEBT, ("lab/src/a.rs", &worn), again]);
+        let more = violations(&[STATES, ("lab/src/a.rs", &worn), again]);
         assert_eq!(more.len(), SAME_NAME_MAX + 1, "{more:?}");
         let states = "struct State;\n".repeat(3 + SLACK);
-        assert_eq!(violations(&[DEBT, ("lab/src/s.rs", &states)]).len(), 3 + SLACK);
+        assert_eq!(violations(&[("lab/src/s.rs", &states)]).len(), 3 + SLACK);
         let lower = "xtask/src/tidy/homonyms.rs:1";
-        assert_eq!(violations(&[DEBT, ("lab/src/s.rs", "struct State;\n")]), [lower]);
-        assert_eq!(violations(&[STATES]), [lower], "a debt that is paid loses its row");
+        assert_eq!(violations(&[("lab/src/s.rs", "struct State;\n")]), [lower]);
     }
 
     #[test]
@@ -217,6 +176,6 @@ mod tests {
             ("lab/src/lib.rs", "#[cfg(test)]\nmod made;\n"),
             ("lab/src/made.rs", "struct Lane;\n"),
         ];
-        assert_eq!(violations(&[STATES, DEBT, files[0], files[1]]), [""; 0]);
+        assert_eq!(violations(&[STATES, files[0], files[1]]), [""; 0]);
     }
 }

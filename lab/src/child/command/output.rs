@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 4_096;
 /// In front of the counter, in a line of its standard output.
 const COUNTER: &str = "received=";
 
-/// What a program said so far.
+/// What a program printed so far.
 #[derive(Debug, Default)]
 pub(super) struct ProgramOutput {
     tail: VecDeque<u8>,

@@ -155,7 +155,7 @@ fn answer(
     Ok(None)
 }
 
-/// Nothing came, or nothing listens any more, which the program's end will tell.
+/// Nothing arrived, or nothing listens any more, which the program's end will show.
 fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)
@@ -165,7 +165,7 @@ fn payload(bytes: u16, turn: u8) -> Vec<u8> {
     (0..bytes).map(|at| (at as u8).wrapping_mul(31) ^ turn.wrapping_mul(97) ^ 0x5a).collect()
 }
 
-/// How what came differs from what was sent.
+/// How the received bytes differ from what was sent.
 fn difference(sent: &[u8], came: &[u8]) -> Option<String> {
     if sent.len() != came.len() {
         return Some(format!("{} bytes were sent, {} returned", sent.len(), came.len()));

@@ -34,7 +34,7 @@ impl Listener {
     pub(super) fn hears(&self, transport: Transport, wanted: SocketAddrV4) -> bool {
         let is_own = match self.at.ip() {
             IpAddr::V4(ip) => ip.is_unspecified() || ip == *wanted.ip(),
-            // An unspecified one hears IPv4 as well, unless it was told not to, which is not shown here.
+            // An unspecified one hears IPv4 as well, unless it was set not to, which is not shown here.
             IpAddr::V6(ip) => ip.is_unspecified() || ip.to_ipv4_mapped() == Some(*wanted.ip()),
         };
         self.transport == transport && self.at.port() == wanted.port() && is_own

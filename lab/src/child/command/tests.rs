@@ -1,4 +1,4 @@
-//! Real programs of others, in a namespace of their own: what each does wrong is told, and nothing of it stays.
+//! Real programs of others, in a namespace of their own: what each does wrong is reported, and nothing of it stays.
 
 use super::*;
 use crate::client::ClientPlan;
@@ -14,7 +14,7 @@ use laneway_testkit::skip;
 const PATIENT: Duration = READY_MAX;
 const HASTY: Duration = Duration::from_millis(1_500);
 
-/// An app whose traffic is what a client asks, and how that is told from the app by itself.
+/// An app whose traffic is what a client asks, and the suffix that distinguishes it from the app by itself.
 const OVER_TCP: &str = " over TCP";
 const SERVED: &str = "echo over TCP";
 
@@ -27,7 +27,7 @@ while True:
     data, peer = s.recvfrom(65535)
     s.sendto(REPLY, peer)
 ";
-/// Leaves a process that left its session and its parents, and tells nobody.
+/// Leaves a process behind that left its session and its parents, and reports it to no other process.
 const LEAVE: &str = "import os, sys, time
 if os.fork() == 0:
     os.setsid()
@@ -37,7 +37,7 @@ if os.fork() == 0:
 os.wait()
 ";
 
-/// Python that is told where it is.
+/// Python that is given its address.
 fn python(text: &str) -> String {
     let words = ["python3", "-c", text];
     let quoted = shlex::try_join(words).expect("no zeros");
@@ -112,7 +112,7 @@ fn raced_as<T: Send>(
     // The thread stays until the program has ended: it is its parent.
     let ran = namespace.enter(|| {
         if setup.client.is_none() {
-            // Where a client asks the address is lent.
+            // Where a client asks, the program borrows the address.
             call("ip", &["address", "add", "10.77.0.2/32", "dev", "lo"]).expect("root may");
         }
         call("ip", &["link", "set", "dev", "lo", "up"]).expect("root may");
@@ -125,7 +125,7 @@ fn raced_as<T: Send>(
     Some(ran.expect("it is entered"))
 }
 
-/// What is said of one that does not become an arm.
+/// What is reported of a program that does not become an arm.
 fn refused(app: &str, command: &str, patience: Duration) -> Option<String> {
     let ran = raced(app, command, patience, |kept| kept.ready.caps.facts.clone());
     ran.map(|ran| ran.expect_err("it is no arm"))
@@ -236,7 +236,7 @@ fn what_a_program_does_wrong_is_told_in_a_sentence() {
     }
 }
 
-/// Answers from a port that nobody asked.
+/// Answers from a port that no client asked.
 const ECHO_ELSEWHERE: &str = "python3 -c 'import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], int(sys.argv[2])))
@@ -314,7 +314,7 @@ fn what_a_program_received_is_what_it_prints() {
             for _ in 0..3 {
                 socket.send_to(b"datagram", "10.77.0.2:7000").unwrap();
             }
-            // A line may have been under way when they came.
+            // A line may have been under way when they arrived.
             kept.report()?;
             kept.report().map(|report| (report.lane.rx_frames, kept.segment.clone().unwrap()))
         })

@@ -140,7 +140,7 @@ fn a_value_that_stops_short_times_out_and_one_that_dies_is_lost() {
     let asked = heard(&mut client, requests(50));
     assert_eq!(asked.answered, 10, "{asked:?}");
     assert_eq!(fates(&asked), [("connection lost", 2)].into());
-    // Nobody is left to ask the rest.
+    // No connection is left to ask the rest.
     assert_eq!(asked.due, 12);
 }
 

@@ -17,7 +17,7 @@ const SETUP_MAX: Duration = Duration::from_secs(120);
 const END_MAX: Duration = Duration::from_secs(3);
 
 /// A child; it is ended when this is dropped.
-pub(crate) struct Worker {
+pub(crate) struct ChildProcess {
     what: String,
     child: Child,
     orders: Option<ChildStdin>,
@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(crate) ready: Ready,
 }
 
-impl Worker {
+impl ChildProcess {
     /// Starts this very program with the verb `verb` inside `namespace`, tells it what to be, and
     /// waits until it is.
     pub(crate) fn start(
@@ -34,7 +34,7 @@ impl Worker {
         verb: &str,
         namespace: &Namespace,
         setup: &impl Serialize,
-    ) -> Result<Worker, RaceError> {
+    ) -> Result<ChildProcess, RaceError> {
         let failed = |why: String| RaceError::Child { what: what.clone(), why };
         let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(program);
@@ -57,13 +57,14 @@ impl Worker {
                 }
             }
         });
-        let mut worker = Worker { what, child, orders, replies, ready: Ready::default() };
-        worker.write(setup)?;
-        match worker.reply(SETUP_MAX)? {
-            Reply::Ready(ready) => worker.ready = ready,
-            _ => return Err(worker.failed("it answered out of turn")),
+        let mut child_process =
+            ChildProcess { what, child, orders, replies, ready: Ready::default() };
+        child_process.write(setup)?;
+        match child_process.reply(SETUP_MAX)? {
+            Reply::Ready(ready) => child_process.ready = ready,
+            _ => return Err(child_process.failed("it answered out of turn")),
         }
-        Ok(worker)
+        Ok(child_process)
     }
 
     /// Its process.
@@ -131,7 +132,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // One that is parked would not hear.
         let _ = self.park(false);

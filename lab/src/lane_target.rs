@@ -7,7 +7,7 @@ use laneway_spec::LaneSpec;
 
 /// A lane to open, and where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct LaneTarget<'a> {
     /// Lane spec as text.
     pub(crate) lane: &'a str,
     /// Interfaces of the calling thread's network namespace, one per port.
@@ -16,7 +16,7 @@ pub(crate) struct Place<'a> {
     pub(crate) cpu: usize,
 }
 
-impl Place<'_> {
+impl LaneTarget<'_> {
     /// Runs a frame app that stays the caller's, until `control` says stop or the app is done; `opened` is called
     /// once the lane is open.
     ///
