@@ -147,7 +147,7 @@ Each key is set once before anything is measured; then requests are SETs and GET
 value says which it is, so a GET is right that finds nothing, or exactly a value that was set for its
 key. Latency counts from the time a request was due: with --rate at times of their own (open loop),
 without it when one before it on its connection was answered (closed loop). Every request ends up
-answered, timed out, refused or lost, and is told so. Keys are `key:` and twelve digits; whatever the
+answered, timed out, refused or lost, and is reported as such. Keys are `key:` and twelve digits; what the
 store holds under them is replaced. --udp asks as memcached's protocol has it, in requests as long as the
 longest reply; a datagram that is another's reply, comes twice or says anything else is a wrong answer.
 

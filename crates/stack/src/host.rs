@@ -15,7 +15,7 @@ use crate::{
     ip::{self, Header, Packet},
     limit::RateLimit,
     members::Members,
-    neighbour::{Neighbours, Place},
+    neighbour::{NeighbourKey, Neighbours},
     outbox::{Books, Hop, Outbox},
     report::{self, ALL_HOSTS, IGMP, Query},
 };
@@ -400,7 +400,7 @@ impl Host {
 
     /// The way to `destination`: an interface and the address of the next hop there. Of routes that
     /// are equally long, the one over the preferred interface is taken.
-    fn route(&self, destination: IpAddr, (preferred, is_only): Egress) -> Option<Place> {
+    fn route(&self, destination: IpAddr, (preferred, is_only): Egress) -> Option<NeighbourKey> {
         let mut best: Option<(u8, bool, usize)> = None;
         let may = |i: usize| !is_only || i == preferred;
         for (i, interface) in self.interfaces.iter().enumerate().filter(|(i, _)| may(*i)) {
@@ -412,14 +412,14 @@ impl Host {
             }
         }
         if let Some((_, _, i)) = best {
-            return Some(Place { interface: i as u8, address: destination });
+            return Some(NeighbourKey { interface: i as u8, address: destination });
         }
         let order =
             std::iter::once(preferred).chain((0..self.interfaces.len()).filter(|i| may(*i)));
         order.filter_map(|i| Some((i, self.interfaces.get(i)?))).find_map(|(i, interface)| {
             let gateway =
                 interface.gateways.iter().find(|g| g.is_ipv4() == destination.is_ipv4())?;
-            Some(Place { interface: i as u8, address: *gateway })
+            Some(NeighbourKey { interface: i as u8, address: *gateway })
         })
     }
 
@@ -444,7 +444,7 @@ impl Host {
         };
         if broadcast || destination.is_multicast() {
             let to = if broadcast { crate::address::BROADCAST_MAC } else { group_mac(destination) };
-            let place = Place { interface: preferred as u8, address: destination };
+            let place = NeighbourKey { interface: preferred as u8, address: destination };
             return Way::Known(place, self.hop(preferred as u8, to));
         }
         let Some(place) = self.route(destination, egress) else { return Way::None };
@@ -471,7 +471,7 @@ impl Host {
     }
 
     /// Sends what waited for `place`.
-    pub(crate) fn release(&mut self, place: Place, mac: Mac) {
+    pub(crate) fn release(&mut self, place: NeighbourKey, mac: Mac) {
         let hop = self.hop(place.interface, mac);
         let kind = ip::ether_type_of(place.address);
         while let Some(waiting) = self.neighbours.take_waiting(place) {
@@ -497,9 +497,9 @@ pub(crate) type Egress = (usize, bool);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// On its way at once.
-    Known(Place, Hop),
+    Known(NeighbourKey, Hop),
     /// When the neighbour has answered.
-    Asked(Place),
+    Asked(NeighbourKey),
     /// Nowhere.
     None,
 }

@@ -23,7 +23,7 @@ const EVICTION_SAMPLE: usize = 8;
 
 /// An address on one interface's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct NeighbourKey {
     pub(crate) interface: u8,
     pub(crate) address: IpAddr,
 }
@@ -42,7 +42,7 @@ enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    place: Place,
+    place: NeighbourKey,
     mac: Mac,
     state: State,
     /// Solicitations sent since the state began.
@@ -65,7 +65,7 @@ pub(crate) enum Word {
 
 /// A packet that waits for a link address: IP header and payload.
 pub(crate) struct Waiting {
-    place: Place,
+    place: NeighbourKey,
     pub(crate) bytes: Vec<u8>,
     /// The port of the stack that sent it, and its payload bytes.
     pub(crate) account: Account,
@@ -90,14 +90,14 @@ impl Account {
 /// A question to send: to everybody, or to the neighbour whose answer ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Solicit {
-    pub(crate) place: Place,
+    pub(crate) place: NeighbourKey,
     pub(crate) mac: Option<Mac>,
 }
 
 /// The table.
 pub(crate) struct Neighbours {
     limits: HostLimits,
-    index: HashMap<Place, u32, Keyed>,
+    index: HashMap<NeighbourKey, u32, Keyed>,
     entries: Vec<Entry>,
     /// Where the search for room goes on.
     hand: usize,
@@ -131,7 +131,7 @@ impl Neighbours {
 
     /// The MAC address of `place`, for a packet that goes there now. If it is unknown, it is asked
     /// for from here on; if its confirmation ran out, it is probed.
-    pub(crate) fn find(&mut self, place: Place, now_ns: u64) -> Option<Mac> {
+    pub(crate) fn find(&mut self, place: NeighbourKey, now_ns: u64) -> Option<Mac> {
         let Some(&i) = self.index.get(&place) else {
             self.insert(place, [0; 6], State::Incomplete, now_ns);
             return None;
@@ -153,7 +153,7 @@ impl Neighbours {
     }
 
     /// Takes note of what `place` was said to be. True if packets may wait for it that can go now.
-    pub(crate) fn hear(&mut self, place: Place, mac: Mac, word: Word, now_ns: u64) -> bool {
+    pub(crate) fn hear(&mut self, place: NeighbourKey, mac: Mac, word: Word, now_ns: u64) -> bool {
         if !is_unicast_mac(mac) {
             return false;
         }
@@ -196,7 +196,12 @@ impl Neighbours {
 
     /// Puts a packet aside until `place` is known. Gives back the account of the packet that had to
     /// make room, if one had to.
-    pub(crate) fn wait(&mut self, place: Place, bytes: &[u8], account: Account) -> Option<Account> {
+    pub(crate) fn wait(
+        &mut self,
+        place: NeighbourKey,
+        bytes: &[u8],
+        account: Account,
+    ) -> Option<Account> {
         if self.limits.waiting_per_neighbour == 0 || self.limits.waiting_max == 0 {
             return Some(account);
         }
@@ -221,7 +226,7 @@ impl Neighbours {
     }
 
     /// Takes one packet that waits for `place`, in the order in which they arrived.
-    pub(crate) fn take_waiting(&mut self, place: Place) -> Option<Waiting> {
+    pub(crate) fn take_waiting(&mut self, place: NeighbourKey) -> Option<Waiting> {
         let i = self.waiting.iter().position(|w| w.place == place)?;
         self.waiting.remove(i)
     }
@@ -294,7 +299,7 @@ impl Neighbours {
         }
     }
 
-    fn insert(&mut self, place: Place, mac: Mac, state: State, now_ns: u64) {
+    fn insert(&mut self, place: NeighbourKey, mac: Mac, state: State, now_ns: u64) {
         if self.entries.len() >= self.limits.neighbours_max {
             self.evict();
         }
@@ -338,8 +343,8 @@ mod tests {
     const MAC: Mac = [2, 0, 0, 0, 0, 9];
     const OTHER: Mac = [2, 0, 0, 0, 0, 10];
 
-    fn place(last: u8) -> Place {
-        Place { interface: 0, address: IpAddr::from([10, 0, 0, last]) }
+    fn place(last: u8) -> NeighbourKey {
+        NeighbourKey { interface: 0, address: IpAddr::from([10, 0, 0, last]) }
     }
 
     fn table(change: impl FnOnce(&mut HostLimits)) -> Neighbours {

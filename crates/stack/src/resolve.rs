@@ -7,7 +7,7 @@ use crate::{
     host::{Audience, Host, Sorted, rewrite, sender_mac},
     ip::{self, Header, Packet},
     nd::{self, Nd},
-    neighbour::{Place, Solicit, Word},
+    neighbour::{NeighbourKey, Solicit, Word},
     outbox::Books,
 };
 use laneway_core::{Counters, DropReason, FrameMut, PortId, Verdict};
@@ -150,7 +150,7 @@ impl Host {
 
     /// Takes note, and sends what waited for it.
     fn heard(&mut self, port: PortId, address: IpAddr, mac: Mac, word: Word, now_ns: u64) {
-        let place = Place { interface: port.0 as u8, address };
+        let place = NeighbourKey { interface: port.0 as u8, address };
         if self.neighbours.hear(place, mac, word, now_ns) {
             self.release(place, mac);
         }
@@ -200,7 +200,7 @@ impl Host {
         let mut found = Vec::new();
         let is_known = |question: Solicit| {
             let Some(known) = known else { return false };
-            let Place { interface, address } = question.place;
+            let NeighbourKey { interface, address } = question.place;
             let name = &interfaces[usize::from(interface)].name;
             let word = match known.find(name, address) {
                 Some((mac, true)) => (mac, Word::Answered { solicited: true, overrides: true }),
@@ -212,7 +212,7 @@ impl Host {
             true
         };
         let ask = |question: Solicit| {
-            let Place { interface, address } = question.place;
+            let NeighbourKey { interface, address } = question.place;
             let link = &interfaces[usize::from(interface)];
             // A router is asked for on the link of the address that made it near.
             let own = link.addresses.iter().find(|own| own.contains(address));

@@ -8,10 +8,10 @@ use crate::patience::Patience;
 use laneway_core::{FrameLane, PortId};
 use std::{net::Ipv4Addr, time::Duration};
 
-/// The source address of every frame built here. Locally administered; nobody's.
+/// The source address of every frame built here. Locally administered; no interface has it.
 pub const SOURCE_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0x00, 0x00, 0x01];
-/// The default destination: locally administered, owned by nobody, so that the far end's stack
-/// stays silent.
+/// The default destination: locally administered, owned by no interface, so that the far end's
+/// stack stays silent.
 const DESTINATION_MAC: [u8; 6] = [0x02, 0x4c, 0x57, 0x00, 0x00, 0x02];
 /// Starts the payload of every frame.
 const MARK: &[u8; 8] = b"laneway\0";

@@ -30,7 +30,7 @@ impl Patience {
         self.waits_left == 0
     }
 
-    /// Something came, so that the last wait was not in vain.
+    /// Something arrived, so that the last wait was not in vain.
     pub fn something_came(&mut self) {
         self.is_woken = false;
     }

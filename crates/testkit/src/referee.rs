@@ -26,7 +26,7 @@ impl Referee {
     /// Compiles the C file `source`, which includes what lies in `bpf/include` and in `headers`; both are named from
     /// the tree's root. The program lies in `folder`, which is the test's `CARGO_TARGET_TMPDIR`: compile it once in a
     /// process.
-    /// `None`, which is said, without a C compiler.
+    /// Returns `None`, and reports a skip, where there is no C compiler.
     ///
     /// # Panics
     /// With what the compiler says of a source that it refuses.

@@ -4,7 +4,7 @@ use super::{Arrival, PAYLOAD_BYTES_MAX};
 use crate::{
     host::{Host, Way},
     ip::{self},
-    neighbour::{Account, Place},
+    neighbour::{Account, NeighbourKey},
     outbox::{Books, Hop, Kept},
     ports::Ports,
     turn::{Leaving, Origin, TurnState},
@@ -37,7 +37,7 @@ pub(super) struct Exit {
     pub(super) source: SocketAddr,
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
-    pub(super) way: Result<Hop, Place>,
+    pub(super) way: Result<Hop, NeighbourKey>,
     pub(super) payload_bytes_max: usize,
 }
 
@@ -118,7 +118,7 @@ impl Out<'_> {
         let (way, next_hop) = match reply {
             // Back to where it came from, no lookup.
             Some((_, mac)) => {
-                let place = Place { interface, address: destination.ip() };
+                let place = NeighbourKey { interface, address: destination.ip() };
                 (Ok(self.host.hop(interface, mac)), place)
             }
             None => {

@@ -27,7 +27,7 @@ const STOP_TICKS_MAX: u64 = 10;
 /// Turns per tick of a worker that blocks and finds nothing, generously: more is spinning.
 const IDLE_TURNS_PER_TICK_MAX: u64 = 100;
 
-/// Bounces every frame, and counts its ticks and what it told to leave.
+/// Bounces every frame, and counts its ticks and the frames that it set to `Tx`.
 struct Witness<'a> {
     counters: Counters,
     ticks: &'a AtomicU64,
@@ -134,8 +134,8 @@ pub fn a_removed_interface_ends_the_lane<R: Rig>(rig: &mut R) {
 }
 
 /// An interface that goes down ends the lane or only silences it; either way nothing hangs or
-/// spins, and of the frames told to leave each left or is counted. Up again, traffic flows: on the
-/// same lane if it goes on, on a new one otherwise.
+/// spins, and each frame that was set to `Tx` has left or is counted as lost. Up again, traffic flows:
+/// on the same lane if it goes on, on a new one otherwise.
 pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) {
     let is = rig.properties();
     if !is.live || !is.transmits {
@@ -162,7 +162,8 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
         None => (),
     }
     let counters = bench.lane.counters(PORT);
-    // The lane may be gone, so nobody pushes it; and once more for what should not be there.
+    // The lane may be gone, so the loop does not push it. It collects once more, for frames that should not
+    // be there.
     for collect in 0..COLLECTS_MAX {
         let missing = counters.tx_frames.saturating_sub(left) as usize;
         let frames = bench.rig.collect(PORT, missing);
@@ -218,7 +219,7 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
         if let Err(reason) = bench.rig.disturb(PORT, Disturbance::Mtu(mtu)) {
             return skip(reason);
         }
-        // Lent, because what was received may have no room to grow.
+        // Borrowed frames, because a received frame may have no room to grow.
         for bytes in udp_frames(1000 + round as u64, LONG_FRAMES, longest) {
             let burst = ok(bench.lane.lend(PORT, 1));
             assert_eq!(burst.len(), 1, "no buffer is in use");

@@ -152,8 +152,8 @@ pub fn a_frame_longer_than_the_link_is_counted<R: Rig>(rig: &mut R) {
     let sent = udp_frames(0, 6, 64);
     let mut bench = Bench::open(rig, "", 1, &sent);
     let too_long = bench.is.frame_bytes_max + EXCESS_BYTES;
-    // In a ring the room behind a frame depends on how many came after it before its block was full or
-    // its time was over, so of the first two one may have it and the other not.
+    // In a ring the room behind a frame depends on how many frames arrived after it before its block was
+    // full or its time was over, so of the first two one may have it and the other not.
     let mut stretched = Vec::new();
     bench.pump(PORT, &sent, |burst, i, sequence| {
         if sequence < 2 && burst.frame_mut(i).set_len(too_long) {
@@ -270,7 +270,7 @@ pub fn a_gathered_frame_that_cannot_leave_is_counted<R: Rig>(rig: &mut R) {
     assert_eq!((counters.tx_frames, drops), (4, [4, 4]), "{counters:?}");
 }
 
-/// Lent frames are empty with room on both sides; those set to `Tx` leave, the others return
+/// Borrowed frames are empty with room on both sides; those set to `Tx` leave, the others return
 /// unsent.
 pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
     if lacks(rig, 1) {
@@ -291,7 +291,7 @@ pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
             assert!(frame.bytes().is_empty(), "a lent frame is empty");
             assert!(frame.headroom() >= HEADROOM_BYTES_MIN, "headroom {}", frame.headroom());
             if i < 2 {
-                continue; // return as they were lent
+                continue; // returns as the lane provided it
             }
             let bytes = if i % 2 == 0 { bench.is.frame_bytes_max } else { 90 };
             assert!(frame.set_len(bytes), "a lent frame has room for {bytes} bytes");
@@ -310,8 +310,8 @@ pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
     assert_eq!(bench.lane.counters(PORT).tx_frames, sequence);
 }
 
-/// Lending out more than there is gives fewer frames or none; what is lent again and again, and never
-/// sent, is there again.
+/// A request for more frames than there are buffers gives fewer frames or none. Buffers that are borrowed
+/// again and again, and never sent, are available again.
 pub fn lending_survives_a_shortage_of_buffers<R: Rig>(rig: &mut R) {
     if lacks(rig, 1) {
         return;

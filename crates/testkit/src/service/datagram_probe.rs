@@ -53,7 +53,7 @@ pub struct Seen {
     pub source: SocketAddr,
     /// Whom it was addressed to.
     pub destination: SocketAddr,
-    /// The port it came in on.
+    /// The port that received it.
     pub ingress: PortId,
     /// When, in the lane's clock domain.
     pub ts_ns: u64,

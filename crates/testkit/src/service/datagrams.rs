@@ -185,8 +185,8 @@ fn lacks_ports<R: DatagramRig>(rig: &R) -> bool {
     lacks
 }
 
-/// Datagrams of many lengths come in with the bytes and the order they were sent with, from whom
-/// they came and to whom they went, stamped with times that do not go back.
+/// Datagrams of many lengths arrive with the bytes, the order, the source and the destination that they
+/// were sent with. Their time stamps do not go back.
 pub fn datagrams_arrive_unchanged_in_order_with_their_addresses<R: DatagramRig>(rig: &mut R) {
     let longest = rig.properties().payload_bytes_max;
     let lengths = [1, 18, 64, 65, 512, 577, 999, longest - 1, longest];

@@ -40,7 +40,7 @@ impl<R: DatagramRig> Bench<'_, R> {
         (port, bound)
     }
 
-    /// What reaches the far end of port 0, with where it came from: `wanted`, or what patience brings.
+    /// What reaches the far end of port 0, with its source address: `wanted`, or what patience brings.
     fn reached(&mut self, wanted: usize) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut reached = Vec::new();
         for _ in 0..WAITS_MAX {

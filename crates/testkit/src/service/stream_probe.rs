@@ -1,5 +1,5 @@
 //! The app that the stream suite runs: it keeps what it saw of every connection and answers as
-//! told.
+//! configured.
 //!
 //! What must always hold: it checks on every call what the contract promises (a connection is open
 //! when its bytes are shown, bytes that were not consumed come first, a paused or closed one stays
@@ -153,10 +153,10 @@ pub struct StreamProbe {
     pub took: Vec<usize>,
     /// The app was called, and its turn has not ended since.
     pub is_in_turn: bool,
-    /// Wants each tick so much behind the last, and ends when one came earlier than the usual tick.
+    /// Wants each tick so much behind the last, and ends when one is earlier than the usual tick.
     pub due_after_ns: Option<u64>,
     ticked_at_ns: Option<u64>,
-    /// How often a tick came earlier than the usual one.
+    /// How often a tick was earlier than the usual one.
     pub early_ticks: usize,
     /// Turns that ended.
     pub turn_ends: usize,

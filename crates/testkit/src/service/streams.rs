@@ -56,7 +56,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
     }
 
     /// Serves while `step` says that it did something or waits for something; `step` gives true
-    /// once what it waits for is there. Returns whether it came before patience ended.
+    /// once what it waits for is there. Returns whether that happened before patience ended.
     fn serve_until(&mut self, mut step: impl FnMut(&mut Self) -> Progress) -> bool {
         let mut patience = Patience::new(WAITS_MAX);
         while !patience.is_over() {
@@ -97,7 +97,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
         assert!(written, "the far end could write {at} of {} bytes", bytes.len());
     }
 
-    /// Reads at the far end, serving meanwhile, until `wanted` bytes came or it ended.
+    /// Reads at the far end, serving meanwhile, until `wanted` bytes arrived or the connection ended.
     fn read(&mut self, peer: PeerId, wanted: usize) -> (Vec<u8>, Option<PeerRead>) {
         let mut bytes = Vec::new();
         let mut end = None;
@@ -240,7 +240,7 @@ pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
     }
 }
 
-/// The app is told who connected, and at which of its listening addresses.
+/// A new connection is reported to the app with its peer's address, its port and the listening address.
 pub fn a_connection_is_told_with_its_peer_and_its_port<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max.min(2);
     let mut bench = Bench::open(rig, "", ports, Manner::Echo);
@@ -349,8 +349,8 @@ pub fn a_send_longer_than_the_queue_is_taken_in_part<R: StreamRig>(rig: &mut R) 
     assert_eq!(bench.read_end(peer), Some(PeerRead::End));
 }
 
-/// An app whose send took less than given is told once when there is room again, whether or not there
-/// are bytes to be shown.
+/// An app whose send took less than given is notified once when there is room again, whether or not
+/// there are bytes to be shown.
 pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
     const LONG_BYTES: usize = 3 << 20;
     let knobs = rig.properties().small_queues;
@@ -371,8 +371,8 @@ pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
     assert!(most <= queue_bytes, "{most} bytes were queued, and a queue has {queue_bytes}");
 }
 
-/// Nothing can be queued for a connection that the app has closed, whose end it was told, or that
-/// never was; and nothing else can be done with it.
+/// Nothing can be queued for a connection that the app has closed, whose end was reported to it, or that
+/// never existed; and nothing else can be done with it.
 pub fn a_gone_connection_takes_nothing<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::Echo);
     let (one, another) = (bench.connect(PORT), bench.connect(PORT));
@@ -491,8 +491,8 @@ pub fn a_slow_reader_does_not_hold_up_others<R: StreamRig>(rig: &mut R) {
     }
 }
 
-/// After a half close the app still sees all that came, the peer still gets all that was sent, and
-/// then both are told.
+/// After a half close the app still sees all bytes that arrived, and the peer still gets all bytes that
+/// were sent. Then the end is reported to both.
 pub fn a_peer_that_finishes_gets_all_it_is_owed<R: StreamRig>(rig: &mut R) {
     for bytes in [0, 1, 30_000] {
         let mut bench = Bench::open(rig, "", 1, Manner::Echo);
@@ -640,7 +640,7 @@ pub fn a_close_by_the_app_lets_queued_bytes_leave<R: StreamRig>(rig: &mut R) {
     assert_eq!(bench.until_closed(peer), Close::App);
 }
 
-/// A reset is told as an error, and the others do not notice.
+/// A reset is reported as an error, and the other connections do not notice.
 pub fn a_reset_ends_only_its_connection<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::Echo);
     let (one, another) = (bench.connect(PORT), bench.connect(PORT));
@@ -915,7 +915,7 @@ pub fn a_bell_rung_during_a_stream_wait_ends_it<R: StreamRig>(rig: &mut R) {
 }
 
 /// A worker that waits calls its app when another thread rings, and the replies that it sends then
-/// leave, though nothing came.
+/// leave, though nothing arrived.
 pub fn what_a_bell_releases_leaves_a_stream<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::OnTick);
     bench.probe.until_bell = true;

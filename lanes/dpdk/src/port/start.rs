@@ -46,7 +46,7 @@ pub(super) fn find_interface(
             Some((driver, interface)) if !force && !is_bifurcated(&driver) => Err(refused(
                 format!("the kernel's driver {driver} uses it as `{interface}`"),
                 &format!(
-                    "if nobody needs that interface: `dpdk-devbind.py -b vfio-pci {name}`, or \
+                    "if no program needs that interface: `dpdk-devbind.py -b vfio-pci {name}`, or \
                      insist with --force"
                 ),
             )),
@@ -380,7 +380,10 @@ pub(super) fn find_wake(
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything that was asked for and granted is told")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything that was asked for and granted is reported"
+)]
 pub(super) fn report(
     eal: &Eal,
     config: &Config,
