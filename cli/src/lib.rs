@@ -116,7 +116,7 @@ fn parse(given: &[OsString], apps: &[Box<dyn RunVerb>]) -> Result<Parsed, Failur
     }
 }
 
-/// A child of a race that failed has told its parent, which says it; unless there was none.
+/// A failed child of a race has reported the failure to its parent, if there is one, and the parent prints it.
 fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
     match outcome.map_err(Failure::input)? {
         ChildEnd::Done => Ok(Exit::Done),

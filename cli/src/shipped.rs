@@ -97,7 +97,7 @@ impl ResolvedScenario {
         Ok(ResolvedScenario { scenario, laid: Some((shipped, folder)) })
     }
 
-    /// Writes what the race needs and nobody has yet.
+    /// Writes the files that the race needs, unless the scenario was read from a file.
     pub(crate) fn extract(&self) -> Result<(), Failure> {
         let Some((shipped, folder)) = &self.laid else { return Ok(()) };
         let text = (format!("{}.toml", shipped.name), shipped.text.as_bytes());

@@ -1,5 +1,5 @@
 //! `laneway race --arm 'COMMAND'`: programs of others, raced like ours. These tests ask whether every datagram is
-//! accounted for, what is said of a program that does wrong, and that nothing of it stays, never how fast it is.
+//! accounted for, what is reported of a program that does wrong, and that nothing of it stays, never how fast it is.
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use turn::Turn;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/any-program");
-/// How long a start may take on a busy host, and an end that nobody hurries.
+/// How long a start may take on a busy host, and an end that nothing hurries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Races UDP echo between the plain socket and `arm`.
@@ -167,13 +167,13 @@ fn what_a_program_received_is_told_by_its_counter() {
         let (name, ledger) = (&result.arms[segment.arm].name, &segment.ledger);
         assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
     }
-    // At this load nobody loses any, so a counter that was read too early would show.
+    // At this load no arm loses any, so a counter that was read too early would show.
     let of_program = result.segments.iter().filter(|segment| segment.arm == 2);
     let lost: u64 = of_program.map(|segment| segment.ledger.dropped()).sum();
     assert_eq!(lost, 0);
 }
 
-/// Receives, and tells nobody how much.
+/// Receives, and does not report how much.
 const SILENT: &str = "import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((sys.argv[1], int(sys.argv[2])))
@@ -230,7 +230,7 @@ fn a_program_that_does_not_count_is_raced_for_its_cpu_time_alone() {
     assert!(why.contains("printed no counter") && why.contains("--arm-uncounted"), "{why}");
 }
 
-/// Answers pings on the interface that it is told, by frames.
+/// Answers pings on the interface that it is given, by frames.
 const RESPONDER: &str = "import socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
 s.bind((sys.argv[1], 0x0800))

@@ -47,7 +47,7 @@ fn race(turn: &Turn, variant: &str, more: &[&str]) -> Output {
     command.args(more).output().expect("the program starts")
 }
 
-/// The outcome of a race that came to an end.
+/// The outcome of a race that ran to its end.
 fn raced(turn: &Turn, variant: &str, more: &[&str]) -> RaceResult {
     let output = race(turn, variant, more);
     let said = String::from_utf8_lossy(&output.stderr);

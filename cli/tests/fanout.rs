@@ -1,5 +1,5 @@
 //! Races of fan-out: one datagram in, a copy at each of several outputs. These tests ask whether every copy is
-//! accounted for and what is said of a program that sends wrong ones, never how fast it is.
+//! accounted for and what is reported of a program that sends wrong ones, never how fast it is.
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -15,7 +15,7 @@ use turn::Turn;
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/any-program");
 /// Where a datagram is lost with all of its copies.
 const IN_FRONT: [&str; 3] = ["generator", "veth", "rx_queue_full"];
-/// How the relay of the guide is told what to do.
+/// The arguments of the relay of the guide.
 const TOLD: &str = "{in} {groups} {port} {outputs}";
 
 fn has(program: &str, argument: &str) -> bool {

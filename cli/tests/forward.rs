@@ -698,7 +698,7 @@ impl Socat {
     /// Starts it; `None`, and says so, where there is none.
     fn start(path: &str) -> Option<Socat> {
         let mut command = Command::new("socat");
-        // When its input ends it waits for the answers to what it has said.
+        // When its input ends it waits for the answers to what it has sent.
         command.args(["-t", "60", "-", &format!("UNIX-CONNECT:{path}")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         match command.spawn() {
@@ -731,7 +731,7 @@ impl Socat {
         self.answer()
     }
 
-    /// Ends the input and gives everything that is still said.
+    /// Ends the input and returns all answers that still arrive.
     fn rest(mut self) -> String {
         drop(self.0.stdin.take());
         let mut rest = String::new();

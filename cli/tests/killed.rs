@@ -1,5 +1,5 @@
 //! A race that is killed leaves nothing on the host: no process, no namespace, no interface, no BPF program. Killed is
-//! the race alone, whose children then end by themselves, or every process of it, at moments that nobody chose.
+//! the race alone, whose children then end by themselves, or every process of it, at random moments.
 
 #![expect(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -23,7 +23,7 @@ use turn::Turn;
 const DRAWS: u32 = 3;
 /// From the moment that arm and generator are there to the kill, ms, at most.
 const MOMENT_MS_MAX: u64 = 1_500;
-/// How long a start may take on a busy host, and an end that nobody hurries.
+/// How long a start may take on a busy host, and an end that nothing hurries.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// In the environment of the race, and so of every process that it starts.
 const MARK: &str = "LANEWAY_KILLED_TEST";
@@ -114,7 +114,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits for it, and says whether it came.
+/// Waits for the condition, and returns whether it was met.
 fn wait(mut is_so: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
     while !is_so() {

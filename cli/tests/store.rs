@@ -1,4 +1,4 @@
-//! `laneway run kv` is killed at moments that nobody chose, under load and while it saves: what it answered is there at
+//! `laneway run kv` is killed at random moments, under load and while it saves: what it answered is there at
 //! the next start, and of each client a beginning of what it asked for, nothing else.
 //!
 //! ```text

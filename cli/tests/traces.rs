@@ -45,7 +45,7 @@ fn traced<'a>(result: &'a RaceResult, arm: &str) -> &'a TracedArm {
     result.traces.iter().find(name).expect("every arm is told of")
 }
 
-/// A worker that took part is explained, and what is said adds up.
+/// A worker that took part is explained, and the figures add up.
 fn explains(result: &RaceResult, arm: &str) -> Explanation {
     let traced = traced(result, arm);
     let said = traced.explanation.clone();

@@ -117,7 +117,7 @@ fn a_generator_that_lags_gives_no_verdict_and_no_invalid_race() {
     let result = race.result();
     assert!(result.invalid.is_empty(), "{:?}", result.invalid);
     assert!(result.too_few.iter().any(|why| why.contains("the generator")), "{:?}", result.too_few);
-    // What it does not keep into a sink either is the generator's limit, and is told so.
+    // What it does not keep into a sink either is the generator's limit, and is reported as such.
     assert!(!result.headroom[0].is_kept(), "{:?}", result.headroom);
     let told = |note: &String| note.contains("no headroom at 2000000/s");
     assert!(result.notes.iter().any(told), "{:?}", result.notes);

@@ -23,5 +23,5 @@ pub type Lanes =
     (SimKind,
     ()))))))));
 
-/// The lane of a verb that was told none: every machine has it.
+/// The lane of a verb that was given none: every machine has it.
 pub const USUAL_LANE: &str = <PacketKind as LaneKind>::FACTS.name;

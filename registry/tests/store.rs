@@ -96,7 +96,7 @@ fn served_by(
             });
             inside.expect("its namespace is there")
         });
-        // An end without a word is the server's failure, told below.
+        // An end without a word is the server's failure, reported below.
         if opened.recv().is_ok() {
             let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(&stop)));
             if asked.is_err() {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The rings by which a program hands records to user space, and the word by which it is told when to
- * wake the consumer: the maps that crates/bpf/src/rings.rs finds by these names and sizes at load.
+ * The rings by which a program hands records to user space, and the word that states when to wake
+ * the consumer: the maps that crates/bpf/src/rings.rs finds by these names and sizes at load.
  */
 #ifndef LANEWAY_RINGS_H
 #define LANEWAY_RINGS_H

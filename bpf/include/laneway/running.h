@@ -15,7 +15,7 @@
 
 struct sched_entity {
 	__u64 sum_exec_runtime; /* up to the last tick, or to when the task left its CPU */
-	__u64 prev_sum_exec_runtime; /* of these, before the task came to its CPU */
+	__u64 prev_sum_exec_runtime; /* of these, before the task was switched in */
 } __attribute__((preserve_access_index));
 
 struct task_struct___lw_running {
@@ -25,7 +25,7 @@ struct task_struct___lw_running {
 /* One per CPU. */
 struct lw_running {
 	__u64 task; /* its address; 0: not known yet. It may be gone, and then what is read of it is anything */
-	__u64 came_ns; /* when it came to this CPU */
+	__u64 came_ns; /* when it was switched in on this CPU */
 	__u64 ran_ns; /* how long it had run before, by the scheduler's count */
 };
 

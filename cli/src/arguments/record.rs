@@ -1,4 +1,4 @@
-//! What may be said to `laneway trace record`.
+//! The arguments of `laneway trace record`.
 
 use clap::{ArgGroup, Args};
 use std::ffi::OsString;

@@ -41,7 +41,7 @@ struct Origin {
 enum Kind {
     /// Begins as a capture does, and can be opened when its turn comes.
     File,
-    /// Read to look at it; gone when its turn came.
+    /// Read to look at it; gone once its turn has begun.
     Begun(Option<Reading>),
     Loaded(Capture),
 }

@@ -345,7 +345,7 @@ fn rates(achieved: Option<Rate>, asked: Option<Rate>) -> String {
     }
 }
 
-/// Percentiles are told as far as there are frames enough to tell them from.
+/// Reports percentiles as far as there are enough frames to calculate them.
 fn lateness(replay: &Replay) {
     let Some(late) = replay.late() else { return };
     let figures = [

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// An address of nobody's on the cable.
+/// An address on the cable that no interface has.
 const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks: the first
 /// question may be on its way before anybody knows the address.
@@ -260,7 +260,7 @@ fn wire() -> Option<Topology> {
     world_of(&options)
 }
 
-/// The lane, what else it must be told, and the address that it then answers at.
+/// The lane, what else it must be given, and the address that it then answers at.
 fn services() -> [(&'static str, &'static [&'static str], &'static str); 5] {
     let on: &[&str] = &["--on", "sut0"];
     [

@@ -50,7 +50,7 @@ fn every_capture_is_rows_or_a_counted_reason_in_every_format() {
     assert_eq!(folder.names().len(), 2 + 2 * FORMATS.len(), "{:?}", folder.names());
 }
 
-/// As far as can be told without a reader of the format (the app's own tests have those).
+/// Checks what can be checked without a reader of the format (the app's own tests have those).
 fn check_file(path: &str, format: &str, rows: u64) {
     let bytes = fs::read(path).unwrap();
     let lines = bytes.iter().filter(|&&b| b == b'\n').count() as u64;

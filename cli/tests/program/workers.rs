@@ -19,7 +19,7 @@ const FILTER: &str = "eth / ipv4 / udp dst is 9999 / end";
 
 /// DPDK on ordinary packet sockets, which fan out.
 const DPDK: &str = "dpdk:net_af_packet,no-huge";
-/// An address of nobody's on the cable.
+/// An address on the cable that no interface has.
 const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -184,7 +184,7 @@ fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes
         let running = world.start(lane, &["--config", &rules]);
         for anew in [false, true] {
             if anew {
-                // The far end is up before the near one is, so that whatever is told is heard.
+                // The far end is up before the near one is, so that every report is received.
                 ip(&world.relay, "link del dev in0");
                 until(&world, "it waits", |state| waits(state)[0].is_some());
                 let far = world.source.path().display().to_string();

@@ -423,7 +423,7 @@ fn in_the_kernel_the_same_rules_give_the_same_datagrams_and_change_while_it_runs
     let _pass = world.sink.enter(|| PassGuard::attach("dst0").unwrap()).unwrap();
     let rules = world.rules("rules.toml", KERNEL_RULES);
     let arguments = ["--config", &rules, "--address", "198.51.100.1/24@out0,fd02::1/64@out0"];
-    // The ends of a cable know each other; nobody else is there.
+    // The ends of a cable know each other; no other host is there.
     let strange = world.rules("strange.toml", &KERNEL_RULES.replace("100.4:", "100.77:"));
     let mut command = world.relay.command(LANEWAY);
     command.args(["run", "relay", "--lane", "xdp", "--duration", "30s", "--config", &strange]);

@@ -114,7 +114,7 @@ fn a_run_keeps_what_live_rules_need_and_rules_still_come_and_go() {
         source.send_to(b"there", "239.1.1.2:5001").unwrap();
         let n = receive(&sink, &mut bytes).unwrap_or_else(|e| panic!("{lane}: {e}"));
         assert_eq!(&bytes[..n], b"there", "{lane}");
-        // Those that came to answer are as the others.
+        // Threads that were started to answer are confined like the others.
         is_confined(&running, lane, kept);
         running.account(lane);
     }
@@ -256,7 +256,7 @@ fn whatever_a_successor_does_instead_the_relay_goes_on() {
             // One that leaves with the sockets, which go with it.
             let answer = say(&mut connect(), &asks(1));
             assert!(answer.contains("\"sockets\":[{"), "{answer}");
-            // One that has asked for nothing, and one that leaves when nobody receives.
+            // One that has asked for nothing, and one that leaves when no relay receives.
             let answer = say(&mut connect(), r#"{"command":"take","offer":77}"#);
             assert!(answer.contains("77"), "{answer}");
             let mut client = connect();
@@ -311,7 +311,7 @@ fn on_lanes_without_sockets_of_the_kernels_a_successor_has_the_rules_and_says_wh
     assert_eq!(receive(&sink, &mut bytes).unwrap(), 5);
     let said = text(&second.end().stderr);
     assert!(said.contains("lost by taking over: what arrives between"), "{said}");
-    // Nobody is there to be followed any more.
+    // No relay is left to follow.
     let output = follow(&world, "socket", &[]).output();
     refused(&output, &["cannot talk to"]);
 }

@@ -53,7 +53,7 @@ const MARKER: Ipv4Addr = Ipv4Addr::new(239, 9, 9, 9);
 const INPUT: u16 = 5000;
 /// After so long a marker that was not seen is sent again: its way was cut.
 const MARKER_AGAIN: Duration = Duration::from_millis(200);
-/// Behind the end of the relay nothing more comes, and what came is there.
+/// After the end of the relay nothing more arrives, and what was sent is there.
 const SILENCE: Duration = Duration::from_millis(300);
 /// What a run may grow by: buffers that are touched for the first time.
 const GROWTH_KB_MAX: u64 = 16 * 1024;

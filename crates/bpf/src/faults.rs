@@ -57,7 +57,7 @@ fn open_one(kind: u32, cpu: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call has just opened it, and nobody else has it.
+    // SAFETY: the call has just opened it, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

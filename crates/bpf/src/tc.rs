@@ -39,7 +39,7 @@ impl TcIngress {
             code if code > 0 => return Err(refused(interface, code)),
             _ => {}
         }
-        // SAFETY: the call answered a new descriptor that nobody else owns.
+        // SAFETY: the call returned a new descriptor that nothing else owns.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         Ok(TcIngress { link: Some(link) })
     }

@@ -20,7 +20,7 @@ pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Records one chunk can hold.
 pub const CHUNK_RECORDS_MAX: usize = 1 << 20;
 
-/// Consecutive records of one capture. `Send`, and independent of the reader it came from.
+/// Consecutive records of one capture. `Send`, and independent of the reader that made it.
 pub struct Chunk {
     bytes: Vec<u8>,
     spare: SpareBuffers,
@@ -32,7 +32,7 @@ pub struct Chunk {
 #[derive(Clone, Default)]
 pub(crate) struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// Buffers that are kept although nobody holds a chunk; more are freed.
+/// Buffers that are kept although no chunk uses them; more are freed.
 const SPARE_BUFFERS_MAX: usize = 64;
 
 impl SpareBuffers {

@@ -59,7 +59,7 @@ pub enum ReadError {
         container: &'static str,
         /// Bytes of the (decompressed) capture that arrived.
         offset: u64,
-        /// What the system or the decompressor said.
+        /// What the system or the decompressor reported.
         source: io::Error,
         /// Complete records before it.
         records: u64,

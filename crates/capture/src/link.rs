@@ -29,7 +29,7 @@ const ARPHRD_WITHOUT_ETHERTYPE: [u16; 3] = [
 pub enum LinkType {
     /// LINKTYPE 1: an Ethernet header.
     Ethernet,
-    /// LINKTYPE 101 (and the DLT values 12 and 14 that some systems wrote): an IPv4 or IPv6 header, told by version.
+    /// LINKTYPE 101 (and the DLT values 12 and 14 that some systems wrote): an IPv4 or IPv6 header, by its version.
     Raw,
     /// LINKTYPE 228: an IPv4 header.
     Ipv4,

@@ -93,7 +93,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads from any source, told by its first bytes to be plain, gzip or zstd.
+    /// Reads from any source, which its first bytes show to be plain, gzip or zstd.
     ///
     /// # Errors
     /// [`ReadError::Io`] when the first bytes cannot be read or the decompressor cannot be set up.
@@ -246,7 +246,7 @@ struct Stream {
     end: usize,
     /// Offset of `buffer[start]` in the capture.
     offset: u64,
-    /// The source has said that it is at its end.
+    /// The source has reported its end.
     ended: bool,
     /// A chunk is being filled: its records, in front of `start`, must stay where they are.
     is_held: bool,

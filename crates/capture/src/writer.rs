@@ -355,7 +355,7 @@ impl Write for PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Nobody can act on a failure here, and the name says that the file is not whole.
+            // No caller can act on a failure here, and the name states that the file is not whole.
             fs::remove_file(&self.partial).ok();
         }
     }

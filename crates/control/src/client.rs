@@ -157,7 +157,7 @@ impl Client {
         })
     }
 
-    /// The descriptors that came beside the lines heard so far, and were not asked for yet.
+    /// The descriptors that arrived beside the lines heard so far, and were not taken yet.
     pub fn handed(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.input.get_mut().handed)
     }

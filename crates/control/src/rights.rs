@@ -32,7 +32,7 @@ impl<'a> Wire<'a> {
         Wire { socket, kept: Vec::new(), kept_max, is_short: false }
     }
 
-    /// The descriptors that came since it was last asked; none of them when some are missing.
+    /// The descriptors that arrived since the last call; none of them when some are missing.
     pub(crate) fn arrived(&mut self) -> Result<Vec<OwnedFd>, Missing> {
         let kept = std::mem::take(&mut self.kept);
         if std::mem::take(&mut self.is_short) { Err(Missing) } else { Ok(kept) }

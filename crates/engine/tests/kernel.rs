@@ -131,7 +131,7 @@ struct Collector {
     limit: Option<usize>,
     ticks: usize,
     stop_at_first_tick: Option<Stop>,
-    /// What the map said at the stop: was the program attached, and how many records were in?
+    /// What the map held at the stop: was the program attached, and how many records were in?
     at_stop: Vec<(u8, usize)>,
     counters: Counters,
 }

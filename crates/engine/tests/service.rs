@@ -300,7 +300,7 @@ enum Shape {
 
 const SHAPES: [Shape; 2] = [Shape::Datagrams, Shape::Streams];
 
-/// Runs `app` on `lane`; whatever ends it, the app is told once, after its connections were closed.
+/// Runs `app` on `lane`; whatever ends it, the app is notified once, after its connections were closed.
 fn run(
     shape: Shape,
     lane: &mut Script,

@@ -1,5 +1,5 @@
-//! What a traced run tells: every frame that the report counts, in calls that nest, and nothing when nobody
-//! traces.
+//! What a traced run records: every frame that the report counts, in calls that nest, and nothing without a
+//! tracer.
 
 mod nowhere;
 

@@ -173,7 +173,7 @@ fn a_clock_that_is_set_back_cuts_no_flow() {
         let (rows, disorder) = rows(&frames);
         assert_eq!(rows.len(), 10, "{back_s} s back");
         assert_eq!((disorder.strays, disorder.steps), (0, 1), "{back_s} s back");
-        // The stamps are told as they were; the gaps are those of time going on.
+        // The stamps are reported as they were; the gaps are those of time going on.
         let (first_ns, last_ns) = rows[0].4;
         assert_eq!(first_ns, START_NS);
         assert!(last_ns + back_s * S < START_NS + 121 * S, "{last_ns}");

@@ -18,7 +18,7 @@ pub enum OpenError {
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         error: io::Error,
     },
     /// There is no room for a segment.
@@ -130,7 +130,7 @@ pub enum OpenError {
     Rejected {
         /// Which record, or the record that an entry was captured at.
         sequence: Sequence,
-        /// What the caller said.
+        /// What the caller reported.
         why: String,
     },
     /// A file could not be read or written.
@@ -140,7 +140,7 @@ pub enum OpenError {
         doing: &'static str,
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         error: io::Error,
     },
     /// There is no thread for the writer.
@@ -173,7 +173,7 @@ impl JournalError {
         self
     }
 
-    /// What could not be done, at which file, and what the system said: without what follows from it for a journal,
+    /// What could not be done, at which file, and what the system reported: without what follows from it for a journal,
     /// because a snapshot that fails ends no writes.
     pub fn what(&self) -> String {
         format!("cannot {} {}: {}", self.doing, self.file, self.error)

@@ -12,9 +12,9 @@
 //! writes. Nothing of this knows a command, a lane or an app.
 //!
 //! What must always hold:
-//! * What [`Journal::durable`] said is never missing: a start hands it over or is refused with the reason.
+//! * What [`Journal::durable`] reported is never missing: a start hands it over or is refused with the reason.
 //! * What a start hands over is a beginning of what was appended, without a gap, a change or a repetition.
-//! * What is damaged or cut off is said: [`Recovered`] where the journal may go on, [`OpenError`] where it may not.
+//! * What is damaged or cut off is reported: [`Recovered`] where the journal may go on, [`OpenError`] where it may not.
 //! * A write or a sync that failed is not tried again; no further record is taken.
 //! * What waits for the writer is bounded; what is beyond is refused, and the bell says when there is room.
 //! * [`Journal::append`] copies, and does nothing else: no system call, no allocation once its buffers have grown.

@@ -1,5 +1,5 @@
-//! A real process on real files, killed at a random moment, again and again: all that it had said to be written is
-//! there.
+//! A real process on real files, killed at a random moment, again and again: all that it had reported as written
+//! is there.
 //!
 //! The process is this program again, in another test that does nothing unless it is asked to. It writes what it has
 //! acknowledged to a pipe; what it wrote there before it died is read to the end.

@@ -286,7 +286,7 @@ mod tests {
                 let answer = ask(endpoint.address(), &request);
                 assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
             }
-            // One that leaves at once, and slow ones that fill the room until they are told so.
+            // One that leaves at once, and slow ones that fill the room until they receive 408.
             drop(TcpStream::connect(endpoint.address()).unwrap());
             let slow: Vec<TcpStream> = (0..CLIENTS_MAX)
                 .map(|_| {

@@ -7,7 +7,7 @@
 /// The version of the protocol that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// What a client speaks that never said `HELLO 3`.
+    /// What a client speaks that never sent `HELLO 3`.
     #[default]
     Resp2,
     /// Types of their own for maps, sets, doubles, booleans, nothing and pushed messages.
@@ -160,7 +160,7 @@ impl Reply {
         }
     }
 
-    /// `len` elements of a message follow that nobody asked for; an array in version 2.
+    /// `len` elements of a message follow that no command asked for; an array in version 2.
     pub fn push(&mut self, len: usize) {
         self.bytes.push(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' });
         self.length(len);

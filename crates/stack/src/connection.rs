@@ -56,7 +56,7 @@ pub(crate) enum Phase {
     HalfOpen,
     /// The app was notified that it opened.
     Open,
-    /// Nothing more is shown or accepted; what is queued is still sent, then the app is told.
+    /// Nothing more is shown or accepted; what is queued is still sent, then the app is notified.
     Closing(Close),
     /// The app was notified that it closed; TCP has to finish.
     Lingering,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     /// How many connections this slot had before; part of the id.
     pub(crate) generation: u32,
     pub(crate) ends: Ends,
-    /// The port of the stack that accepted it, and the interface that it came in on.
+    /// The port of the stack that accepted it, and the interface that received it.
     pub(crate) port: u8,
     pub(crate) link: u8,
     /// Where segments go: the MAC address of the last segment that moved the connection. A host
@@ -106,9 +106,9 @@ pub(crate) struct Connection {
     sent: Sent,
     received: Received,
     recovery: Recovery,
-    /// What the peer's SYN said.
+    /// What the peer's SYN stated.
     peer: SynOptions,
-    /// When the SYN came; nothing if it left no trace.
+    /// When the SYN arrived; nothing if it left no trace.
     syn_ns: Option<u64>,
     growth: Growth,
     /// What the receive and the send buffer may grow to.
@@ -238,7 +238,7 @@ impl Connection {
         let window_bytes_max = limits.window_bytes_max.max(limits.rx_bytes);
         self.rx_bytes_max = match options.window_shift {
             Some(_) => window_bytes_max,
-            // One more than can be told.
+            // One more than an unscaled window can state.
             None => window_bytes_max.min(1 << u16::BITS).max(limits.rx_bytes),
         };
         self.sent.scale = match options.window_shift {
@@ -425,8 +425,8 @@ impl Connection {
         // smoltcp takes the window of its SYN-ACK for a shifted one, and would let the peer send more
         // than there is room for. Its answer to an old byte, which goes nowhere, sets that right.
         self.receive(their_byte(2, own, 1).bytes(), reply, now_ns);
-        // The peer has to learn the new window: a byte that was received is told again, so that this
-        // turn ends with an acknowledgement.
+        // The peer has to learn the new window: a byte that was received is received again, so that
+        // this turn ends with an acknowledgement.
         let delay = self.socket().ack_delay();
         self.socket().set_ack_delay(None);
         self.receive(their_byte(1, own, 1).bytes(), reply, now_ns);
@@ -504,7 +504,7 @@ impl Connection {
         self.seen().remote_endpoint().is_none()
     }
 
-    /// The smallest path MTU told so far.
+    /// The smallest path MTU reported so far.
     pub(crate) fn shrink_mtu(&mut self, mtu_bytes: usize, now_ns: u64) {
         if mtu_bytes < self.mtu_bytes {
             self.mtu_bytes = mtu_bytes;
@@ -574,7 +574,7 @@ impl Connection {
         socket.recv_queue() * 2 > socket.recv_capacity()
     }
 
-    /// True when the peer said that it sends nothing more, and all it sent has arrived.
+    /// True when the peer reported that it sends nothing more, and all it sent has arrived.
     pub(crate) fn peer_finished(&self) -> bool {
         matches!(self.state(), State::CloseWait | State::LastAck | State::Closing | State::TimeWait)
     }
@@ -602,7 +602,7 @@ impl Connection {
         if self.waiting_bytes() == 0 {
             match self.socket().send_slice(rest) {
                 Ok(sent) => rest = &rest[sent..],
-                // The connection ends; the app will be told.
+                // The connection ends; the app will be notified.
                 Err(_) => return 0,
             }
         } else if self.backlog_at > self.backlog.len() / 2 {

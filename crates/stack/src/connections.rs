@@ -36,7 +36,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// Frames lent at a time: a lane's usual burst.
+/// Frames borrowed at a time: a lane's usual burst.
 const LEND_FRAMES_MAX: usize = 64;
 /// Attempts to send what [`Connections::finish`] leaves, as far as frames can be had.
 const FINISH_ROUNDS_MAX: usize = 64;
@@ -514,7 +514,7 @@ impl Connections {
         Out { table: self }
     }
 
-    /// Lets every connection send that has something to send, into lent frames.
+    /// Lets every connection send that has something to send, into borrowed frames.
     pub(crate) fn transmit<L: FrameLane>(
         &mut self,
         host: &mut Host,
@@ -610,7 +610,7 @@ impl Connections {
         let over = connection.is_over() || connection.state() == State::Closed;
         match connection.phase {
             Phase::Lingering | Phase::HalfOpen if over => return self.release(slot),
-            // The app has to be told.
+            // The app has to be notified.
             Phase::Open | Phase::Closing(_) if over => return self.list(slot),
             Phase::Open if connection.has_room_again(backlog_bytes_max) => self.list(slot),
             Phase::Closing(_) if connection.is_flushed() => self.list(slot),

@@ -4,15 +4,15 @@
 //!   receive ─▶ burst ─▶ sort ─▶ batch (borrows the frames) ─▶ app ─▶ out
 //!                                                     forward: the same frame, new headers ─▶ settle
 //!                                  forward again, where the lane gathers: a head, the payload ─▶ settle
-//!                                               forward again elsewhere, send ─▶ outbox ─▶ lent frames
+//!                                               forward again elsewhere, send ─▶ outbox ─▶ borrowed frames
 //! ```
 //!
-//! The first forward of a datagram goes out in the frame that it came in: headers are rewritten, the
+//! The first forward of a datagram goes out in the frame that it arrived in: headers are rewritten, the
 //! checksum follows by difference, and the payload is not touched. All further ones leave by gathering, with
 //! heads of their own and the payload read where it lies, on a lane that does that; nothing is copied. On others
 //! the payload is kept, once, because the borrowed burst must be settled before the lane can lend another, and
 //! then copied into the frame of each: that makes one copy per output, all counted. No payload that
-//! came with a checksum is summed again. Datagrams to one destination never overtake each other that
+//! arrived with a checksum is summed again. Datagrams to one destination never overtake each other that
 //! way: what goes in place leaves first, then what is gathered, then what is kept; once something for a
 //! destination went one of these ways, nothing for it goes an earlier one, until the burst is settled.
 //!
@@ -76,7 +76,7 @@ struct Arrival {
     frame: usize,
     port: PortId,
     payload: Range<usize>,
-    /// What the payload sums up to, where it came with a checksum.
+    /// What the payload sums up to, where it arrived with a checksum.
     sum: Option<u16>,
     source: SocketAddr,
     destination: SocketAddr,
@@ -401,7 +401,7 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
         }
     }
 
-    /// The first port carries besides its own what belongs to no port: frames that were for nobody,
+    /// The first port carries besides its own what belongs to no port: frames that were for no port,
     /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
         self.take_back_refused();

@@ -508,7 +508,7 @@ mod tests {
     }
 
     proptest! {
-        /// A router that believes the reports knows what is heard when all was told.
+        /// A router that believes the reports knows what is heard once all is reported.
         #[test]
         fn reports_tell_what_is_heard(
             steps in proptest::collection::vec((any::<bool>(), 0u8..3, 0u8..4, 0u8..3), 0..60)

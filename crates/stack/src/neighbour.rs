@@ -52,7 +52,7 @@ struct Entry {
     used_ns: u64,
 }
 
-/// What somebody said about a link address.
+/// What a packet stated about a link address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The owner asked for our address (ARP request, neighbour solicitation).
@@ -152,7 +152,7 @@ impl Neighbours {
         }
     }
 
-    /// Takes note of what `place` was said to be. True if packets may wait for it that can go now.
+    /// Takes note of the link address that was stated for `place`. True if packets may wait for it that can go now.
     pub(crate) fn hear(&mut self, place: NeighbourKey, mac: Mac, word: Word, now_ns: u64) -> bool {
         if !is_unicast_mac(mac) {
             return false;

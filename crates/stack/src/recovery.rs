@@ -35,7 +35,7 @@ pub(crate) struct Looked {
     pub(crate) acknowledged: u32,
     /// The end of all that was sent.
     pub(crate) sent: u32,
-    /// It says nothing but once more what was said before.
+    /// It only repeats what an earlier segment stated.
     pub(crate) is_duplicate: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// Where reports go: all routers that speak IGMPv3, MLDv2.
 const REPORTS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const REPORTS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
-/// Where the older versions say that nobody hears a group any more: all routers.
+/// Where the older versions report that a group was left: all routers.
 const ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// IGMP's protocol number.
@@ -165,7 +165,7 @@ pub(crate) struct Record {
 /// goes. All groups are of the IP version of `source`.
 pub(crate) fn old_packets(source: IpAddr, records: &[Record], mut send: impl FnMut(IpAddr, &[u8])) {
     for Record { kind, group, senders } in records {
-        // Of a group that is still heard from others the router asks when it hears this, and is told.
+        // Of a group that is still heard from others the router asks when it receives this, and is answered.
         let is_left = *kind == Kind::Block || *kind == Kind::ToInclude && senders.is_empty();
         let (kind, destination, front, bytes) = match (source.is_ipv4(), is_left) {
             (true, false) => (IGMP_OLD_REPORT, *group, FRONT_V4, IGMP_OLD_BYTES),

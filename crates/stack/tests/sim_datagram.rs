@@ -1041,7 +1041,7 @@ fn read_report(frame: &[u8]) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
     records.collect()
 }
 
-/// What routers are told until nothing more is due.
+/// What is reported to routers until nothing more is due.
 fn told(bench: &mut Bench) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
     let mut told = Vec::new();
     while let Some(due_ns) = bench.stack.due_ns() {

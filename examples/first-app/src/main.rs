@@ -7,7 +7,7 @@ use laneway_core::{App, Burst, Counters, FrameApp, PortId, Turn};
 use laneway_kinds::{Simple, SimpleApp};
 use std::process::ExitCode;
 
-/// What may be said to it.
+/// Its arguments.
 #[derive(clap::Args, Clone)]
 struct Arguments {
     /// Length of the shortest frame that is not short, bytes

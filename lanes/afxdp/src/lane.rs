@@ -419,7 +419,7 @@ impl Lane for AfXdp {
         let mut left = timeout;
         loop {
             if self.ports.iter().any(|port| port.gone && !port.is_given_up) {
-                // Polling would transmit, if the interface came back.
+                // Polling would transmit, if the interface returned.
                 return Ok(Wake::Ready);
             }
             if (0..self.ports.len()).any(|port| self.plane.is_ready(port)) {

@@ -54,7 +54,7 @@ pub(crate) struct PortLimits {
     pub(crate) mtu_bytes: u32,
 }
 
-/// One port: rings, the burst lent to the app, and counters.
+/// One port: rings, the burst that the app borrows, and counters.
 pub(crate) struct PlanePort {
     pub(crate) rings: Rings,
     pub(crate) burst: Burst,
@@ -68,8 +68,8 @@ pub(crate) struct PlanePort {
     has_unsent: bool,
     /// Nothing is sent here any more.
     closed: bool,
-    /// Lent frames that the driver dropped, until the kernel gives them back: then they are sent again.
-    /// None is lent meanwhile.
+    /// Frames from `lend` that the driver dropped, until the kernel gives them back: then they are sent
+    /// again. `lend` provides none meanwhile.
     dropped: Vec<XdpDesc>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Plane {
     pub(crate) umem: Umem,
     pub(crate) ports: Vec<PlanePort>,
     free: FreeList,
-    /// Of each frame that left the free list, whether it was lent.
+    /// Of each frame that left the free list, whether `lend` provided it.
     lent: Box<[bool]>,
     /// Where a frame to be passed is copied, so that nothing borrows the UMEM during the call.
     passing: Vec<u8>,
@@ -277,7 +277,7 @@ impl Plane {
     }
 
     /// The kernel took the last descriptor off the transmit ring and says that it was not sent: keeps
-    /// the frame, to be sent again, if it was lent. False if it was not.
+    /// the frame, to be sent again, if `lend` provided it. False if not.
     pub(crate) fn keep_dropped(&mut self, port: usize) -> bool {
         let Plane { umem, ports, lent, .. } = self;
         let PlanePort { rings, counters, dropped, .. } = &mut ports[port];

@@ -1,6 +1,6 @@
 //! The redirect program of one interface: loaded, attached until the last lane that uses it is gone,
-//! told which socket serves which queue; and the way back for frames that the app passes to the
-//! kernel's stack.
+//! and configured with the socket that serves each queue; and the way back for frames that the app
+//! passes to the kernel's stack.
 //!
 //! Assumes `bpf/afxdp.bpf.c` and that the thread that attaches stands in the network namespace of
 //! the interface. What must always hold: a queue without a socket goes to the kernel's stack; an

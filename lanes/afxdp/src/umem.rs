@@ -9,7 +9,7 @@ use laneway_core::{FrameSpan, Region};
 use std::{any::Any, ptr::NonNull, rc::Rc};
 
 /// Where frames begin in their buffer, in bytes: what the kernel leaves free in front of every frame
-/// it receives (`XDP_PACKET_HEADROOM`, in copy mode as well), and so what lent frames have too.
+/// it receives (`XDP_PACKET_HEADROOM`, in copy mode as well), and so what frames from `lend` have too.
 pub(crate) const HEADROOM_BYTES: usize = 256;
 
 /// The memory and its division into frames.

@@ -197,7 +197,7 @@ LW_EXPORT const char *lw_driver_folder(void)
 	return RTE_EAL_PMD_PATH;
 }
 
-/* Where DPDK would keep files; it makes the folder even if it is told to keep none. */
+/* Where DPDK would keep files; it makes the folder even if it is configured to keep none. */
 LW_EXPORT const char *lw_runtime_folder(void)
 {
 	return rte_eal_get_runtime_dir();

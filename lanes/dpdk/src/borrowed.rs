@@ -86,7 +86,7 @@ fn failed(error: io::Error) -> LaneError {
     LaneError::os(NAME, "have a guard stand by".to_owned(), error, hint)
 }
 
-/// The guard's duty: sends what it was told. System calls only; there is nobody to tell of a failure.
+/// The guard's duty: sends what it was given. System calls only; no process is left that could learn of a failure.
 fn undo(told: &[u8]) {
     // SAFETY: plain integers.
     let netlink = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };

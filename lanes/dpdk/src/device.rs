@@ -131,7 +131,7 @@ impl Device {
         }
     }
 
-    /// True for hardware, which spreads frames over its queues by a hash that it is told (RSS).
+    /// True for hardware, which spreads frames over its queues by a configured hash (RSS).
     pub(crate) fn is_hardware(&self) -> bool {
         matches!(self, Device::Pci(_))
     }

@@ -188,7 +188,7 @@ impl Eal {
     pub(crate) fn setup(&self) -> Setup<'_> {
         let lock = self.setup.lock().unwrap_or_else(PoisonError::into_inner);
         let setup = Setup { eal: self, _lock: lock };
-        // What was said before is about something else.
+        // What was logged before is about something else.
         setup.log();
         setup
     }
@@ -245,7 +245,7 @@ impl Setup<'_> {
         &self.eal.shim
     }
 
-    /// Takes what DPDK said since the last time.
+    /// Takes what DPDK logged since the last time.
     pub(crate) fn log(&self) -> String {
         let mut text = vec![0u8; LOG_BYTES];
         // SAFETY: room for that many bytes.

@@ -108,7 +108,7 @@ impl ShimRule {
 struct Flow {
     handle: *mut c_void,
     has_count: bool,
-    /// Rules that came later have higher ones.
+    /// Rules that were added later have higher ones.
     serial: u64,
 }
 
@@ -157,7 +157,7 @@ impl FlowRules {
     /// them. No port is touched.
     ///
     /// # Errors
-    /// What cannot be said to a port, or what DPDK finds wrong.
+    /// What cannot be expressed to a port, or what DPDK finds wrong.
     pub fn describe(&self, rule: &PortRule) -> Result<String, String> {
         describe(&self.eal.shim, rule)
     }
@@ -210,7 +210,7 @@ impl Offload for FlowRules {
         let mut handle = std::ptr::null_mut();
         let mut why = [0u8; WHY_BYTES_MAX];
         let setup = self.eal.setup();
-        // SAFETY: an open port, a whole rule, and room for a handle and for as many bytes as are said.
+        // SAFETY: an open port, a whole rule, and room for a handle and for as many bytes as are stated.
         let code = unsafe {
             (setup.shim().flow_create)(number, &shim_rule, &mut handle, why.as_mut_ptr(), why.len())
         };
@@ -260,7 +260,7 @@ fn words_of(why: &[u8]) -> String {
 fn describe(shim: &Shim, rule: &PortRule) -> Result<String, String> {
     let rule = ShimRule::of(rule)?;
     let mut text = vec![0u8; 4096];
-    // SAFETY: a whole rule and room for as many bytes as are said. No port is touched.
+    // SAFETY: a whole rule and room for as many bytes as are stated. No port is touched.
     let code: c_int = unsafe { (shim.flow_describe)(&rule, text.as_mut_ptr(), text.len()) };
     if code < 0 {
         return Err(format!("DPDK does not take the arrays: error {code}"));

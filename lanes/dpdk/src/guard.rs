@@ -14,7 +14,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Bytes that a guard may be told in all; a pipe takes as many in one piece (`PIPE_BUF`).
+/// Bytes that a guard may be given in all; a pipe takes as many in one piece (`PIPE_BUF`).
 pub(crate) const TOLD_BYTES_MAX: usize = 4096;
 
 /// The child, until it is to act or dismissed.
@@ -26,7 +26,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts a child in this thread's namespaces that calls `duty` when this process ends or the guard is
-    /// dropped, with all that it was told.
+    /// dropped, with all that it was given.
     ///
     /// # Errors
     /// No descriptor or no process left.
@@ -89,7 +89,7 @@ impl Drop for Guard {
     }
 }
 
-/// The child: reads what it is told until the pipe's other end is closed, and says how much. System calls only.
+/// The child: reads what it is given until the pipe's other end is closed, and returns how much. System calls only.
 fn stand_by(read: RawFd, told: &mut [u8]) -> usize {
     // Signals to the process group (Ctrl-C) must not end it before its time.
     // SAFETY: no arguments.

@@ -71,7 +71,7 @@ impl Reservation {
     }
 }
 
-/// What the guard is told: the lock and the record, both terminated.
+/// What the guard is given: the lock and the record, both terminated.
 fn duty(change: &Change) -> Vec<u8> {
     let paths = [change.lock_path(), change.record_path()];
     paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), &[0]].concat()).collect()
@@ -99,7 +99,7 @@ fn give_back(told: &[u8], pages: usize) {
     unsafe { libc::close(fd) };
 }
 
-/// Lowers the kernel's count by `pages`. System calls only; there is nobody to tell of a failure.
+/// Lowers the kernel's count by `pages`. System calls only; no process is left that could learn of a failure.
 fn subtract(pages: usize) {
     // SAFETY: a terminated string.
     let fd = unsafe { libc::open(TOTAL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
@@ -111,7 +111,7 @@ fn subtract(pages: usize) {
     let got = unsafe { libc::pread(fd, text.as_mut_ptr().cast(), text.len(), 0) };
     let got = usize::try_from(got).unwrap_or(0);
     let (text, bytes) = print_count(parse_count(&text[..got]).saturating_sub(pages));
-    // SAFETY: that many bytes of ours. A failure leaves the pages reserved; nobody could be told.
+    // SAFETY: that many bytes of ours. A failure leaves the pages reserved; no process could learn of it.
     unsafe { libc::pwrite(fd, text.as_ptr().cast(), bytes, 0) };
     // SAFETY: our own descriptor.
     unsafe { libc::close(fd) };

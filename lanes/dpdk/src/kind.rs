@@ -83,8 +83,8 @@ impl LaneKind for DpdkKind {
                 "this side is there first, and the other end comes to it: add `,{SERVER}`"
             ));
         }
-        // The same with the other role, so that both agree on everything else; and polling, because it is to be in
-        // nobody's way.
+        // The same with the other role, so that both agree on everything else; and polling, because it must not
+        // slow the other end down.
         let kept = text.split(',').filter(|word| *word != SERVER && !word.starts_with("idle="));
         let other_ends = kept.chain([CLIENT, "idle=spin"]).collect::<Vec<_>>().join(",");
         Ok(Wiring::SharedMemory { other_ends })

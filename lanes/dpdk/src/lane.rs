@@ -251,7 +251,7 @@ impl DpdkLane {
         for port in &self.ports {
             port.set_interrupts(true);
         }
-        // A frame that came before the interrupts were on wakes nothing.
+        // A frame that arrived before the interrupts were on wakes nothing.
         let is_there = self.ports.iter_mut().any(Port::fetch);
         let mut is_ready = false;
         if !is_there {
@@ -702,7 +702,7 @@ impl FrameLane for DpdkLane {
         Ok(&mut self.bursts[index].burst)
     }
 
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    /// Settles first what the caller left unsettled. Frames from `lend` carry no time stamp (0).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle_leftover(port)?;
         let near = &mut self.bursts[port.index()];

@@ -4,11 +4,11 @@
 //! ```text
 //!   Started (one per device)            Port (one per worker and device)
 //!     added, configured, running  ◀──┬──  queues 0..k   of worker 0, which also tells what only the
-//!     closed when nobody is left     ├──  queues k..2k  of worker 1      device as a whole counts
+//!     closed when no user is left    ├──  queues k..2k  of worker 1      device as a whole counts
 //! ```
 //!
 //! Assumes that the workers' threads stand in the network namespace that the device was started in. What
-//! must always hold: a device that was added is removed, however far its set-up came, and before the
+//! must always hold: a device that was added is removed, however far its set-up got, and before the
 //! pool goes; a queue belongs to one worker. Receiving and sending make one call of the shim per burst.
 
 mod start;
@@ -96,7 +96,7 @@ pub(crate) struct Port {
     rx_queues: Range<u16>,
     /// It tells what only the device as a whole counts.
     is_first: bool,
-    /// Frames that were received and not yet lent to the app.
+    /// Frames that were received and not yet handed to the app.
     arrived: Box<[ShimFrame]>,
     arrived_count: usize,
     /// Its interface is gone, and the user of the lane knows: its driver is called no more.
@@ -307,8 +307,8 @@ impl Port {
         false
     }
 
-    /// Calls its driver no more; gives how many descriptors it has to poll, which wake nobody any more. What was fetched is
-    /// still handed over.
+    /// Calls its driver no more; returns how many descriptors it has to poll, which wake no worker any more. What was
+    /// fetched is still handed over.
     pub(crate) fn give_up(&mut self) -> usize {
         self.is_given_up = true;
         self.wake.descriptors().len()
@@ -353,7 +353,7 @@ impl Port {
         if numbers.is_empty() {
             return;
         }
-        // SAFETY: numbers of mbufs of this pool that the shim gave and nobody else has.
+        // SAFETY: numbers of mbufs of this pool that the shim gave and nothing else has.
         unsafe {
             (self.eal.shim.free)(&mut self.outbound, numbers.as_ptr(), numbers.len() as u32);
         }
@@ -420,7 +420,7 @@ impl Port {
         }
         self.knows_mtu = false;
         let count = self.outbox.len();
-        // SAFETY: frames of this pool that are nobody else's (or shared with further ports by the
+        // SAFETY: frames of this pool that nothing else owns (or shared with further ports by the
         // references they carry); the shim takes all of them.
         let sent = unsafe {
             (self.eal.shim.transmit)(&mut self.outbound, self.outbox.as_ptr(), count as u32)
@@ -505,7 +505,7 @@ pub struct QueueCounts {
     pub tx_frames: u64,
 }
 
-/// Frames that the kernel could not hand to a tap because nobody fetched them in time; 0 once it is gone.
+/// Frames that the kernel could not hand to a tap because no program fetched them in time; 0 once it is gone.
 fn tx_dropped(tap: &Interface) -> u64 {
     tap.facts().map_or(0, |facts| facts.tx_dropped)
 }

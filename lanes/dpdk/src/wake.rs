@@ -261,7 +261,7 @@ pub(crate) fn is_counter(fd: RawFd) -> bool {
 /// Reads a readable counter, so that it is silent until the next event.
 pub(crate) fn clear_counter(fd: RawFd) {
     let mut count = 0u64;
-    // SAFETY: room for the eight bytes of a counter; poll said that it is readable.
+    // SAFETY: room for the eight bytes of a counter; poll reported that it is readable.
     unsafe { libc::read(fd, (&raw mut count).cast(), size_of_val(&count)) };
 }
 

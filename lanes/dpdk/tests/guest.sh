@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a command on a kernel that has tc flower, which net_tap's rules need and the kernel of this class
-# of machine lacks: User Mode Linux, an ordinary program, over this machine's own files. What is said and
+# of machine lacks: User Mode Linux, an ordinary program, over this machine's own files. The output and
 # the exit code are the command's.
 #
 #   lanes/dpdk/tests/guest.sh COMMAND ARGUMENT...

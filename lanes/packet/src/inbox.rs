@@ -31,7 +31,7 @@ pub(crate) struct Inbox {
     many: bool,
 }
 
-/// What the kernel said about one frame.
+/// What the kernel reported about one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
     /// Bytes of the frame as the kernel has it, also where the buffer was shorter.
@@ -62,7 +62,7 @@ impl Inbox {
     }
 
     /// Receives into `buffers`, at most [`frames_max`](Self::frames_max) of them, without waiting.
-    /// Returns how many frames came; none is [`io::ErrorKind::WouldBlock`].
+    /// Returns how many frames arrived; none is [`io::ErrorKind::WouldBlock`].
     ///
     /// # Panics
     /// Without a buffer.
@@ -121,7 +121,7 @@ impl Inbox {
         }
     }
 
-    /// What the last call said about frame `i`.
+    /// What the last call reported about frame `i`.
     pub(crate) fn arrival(&self, i: usize) -> Arrival {
         let message = &self.messages[i];
         let filled = message.msg_hdr.msg_controllen.min(CONTROL_BYTES);

@@ -76,7 +76,7 @@ struct Port {
     free: Vec<u32>,
     /// Buffers of the burst, until what they send is sent.
     settled: Vec<u32>,
-    /// The burst was lent, not received.
+    /// The burst was provided by `lend`, not received.
     is_lent: bool,
     source: Source,
     wall_clock: WallClock,
@@ -107,7 +107,7 @@ enum Source {
     Ring(Ring),
 }
 
-/// How many frames to ask for when each costs a call: as many as came between the last two receives that
+/// How many frames to ask for when each costs a call: as many as arrived between the last two receives that
 /// found nothing. So the call that would find nothing is made once per train of frames, by the receive
 /// behind it, and not at the end of each burst as well.
 struct Trains {
@@ -196,8 +196,8 @@ impl PacketLane {
         }
         let exits = ports.iter().map(|port| Exit {
             socket: port.socket.clone(),
-            // One settle adds no more than one burst to what is kept of one lent burst: none is lent
-            // before that has left.
+            // One settle adds no more than one burst to what is kept of one burst from `lend`, which
+            // provides none before that has left.
             outbox: Outbox::new(2 * config.burst, port.interface.found().frame_bytes_max()),
             is_given_up: false,
         });
@@ -279,7 +279,7 @@ impl Port {
         })
     }
 
-    /// An error of this port's socket: the interface is gone, or something nobody expects.
+    /// An error of this port's socket: the interface is gone, or something unexpected.
     fn failed(&self, doing: &str, error: io::Error) -> LaneError {
         let name = self.interface.name();
         if is_gone(&error) {
@@ -342,7 +342,7 @@ impl Port {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) if self.end.is_some() => break,
                 Err(error) => {
-                    // Said once; what is queued can be received behind it.
+                    // Reported once; what is queued can be received behind it.
                     self.end = Some(End::now(&error, self.linger_ns));
                     continue;
                 }
@@ -447,7 +447,7 @@ impl Source {
     }
 }
 
-/// Gives a frame's memory back to where it came from.
+/// Returns a frame's memory to its source.
 fn release(source: &mut Source, free: &mut Vec<u32>, memory: &Memory, frame: u32) {
     match source {
         Source::Ring(ring) if frame & IN_RING != 0 => ring.release(memory, frame & !IN_RING),
@@ -667,7 +667,7 @@ impl FrameLane for PacketLane {
         Ok(&mut near.burst)
     }
 
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    /// Settles first what the caller left unsettled. Frames from `lend` carry no time stamp (0).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];

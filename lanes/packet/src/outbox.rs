@@ -21,12 +21,12 @@ pub(crate) struct Outbox {
     messages: Box<[libc::mmsghdr]>,
     /// Of each frame, its bytes: in one piece, the second empty, or in two.
     pieces: Box<[[libc::iovec; 2]]>,
-    /// Of each frame, the lent buffer that it is in; nothing for a frame that is not to be kept.
+    /// Of each frame, the borrowed buffer that it is in; nothing for a frame that is not to be kept.
     loans: Box<[Option<Loan>]>,
     count: usize,
     /// The first so many of `count` were there at an earlier flush.
     kept: usize,
-    /// Lent buffers whose frame has left or was given up.
+    /// Borrowed buffers whose frame has left or was given up.
     returned: Vec<Loan>,
     stall: Stall,
     frame_bytes_max: usize,
@@ -44,7 +44,7 @@ fn bytes_of(pieces: &[libc::iovec; 2]) -> usize {
     pieces[0].iov_len + pieces[1].iov_len
 }
 
-/// A buffer that was lent to be filled.
+/// A buffer that was borrowed to be filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loan {
     pub(crate) port: usize,
@@ -73,7 +73,7 @@ impl Outbox {
         self.kept
     }
 
-    /// The buffers of lent frames that are done with, to be put back.
+    /// The buffers of borrowed frames that are done with, to be put back.
     pub(crate) fn returned(&mut self) -> impl Iterator<Item = Loan> + '_ {
         self.returned.drain(..)
     }
@@ -83,7 +83,7 @@ impl Outbox {
         self.count == self.messages.len()
     }
 
-    /// Adds a frame, or counts why it cannot go. A lent one is returned when it has left, by
+    /// Adds a frame, or counts why it cannot go. A borrowed one is returned when it has left, by
     /// [`returned`](Self::returned).
     ///
     /// # Panics
@@ -91,7 +91,7 @@ impl Outbox {
     ///
     /// # Safety
     /// The bytes stay readable, and nothing writes them, until the next [`flush`](Self::flush); those of
-    /// a lent frame until it is returned.
+    /// a borrowed frame until it is returned.
     pub(crate) unsafe fn add(
         &mut self,
         start: *const u8,
@@ -188,7 +188,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Moves the lent ones of these frames to the front and refuses the others; refuses all when the
+    /// Moves the borrowed ones of these frames to the front and refuses the others; refuses all when the
     /// queue has taken nothing for too long.
     fn keep(&mut self, frames: std::ops::Range<usize>, counters: &mut Counters) {
         let is_bearable = self.stall.is_bearable(monotonic_ns());
@@ -214,7 +214,7 @@ impl Outbox {
 /// What a failed send means.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
-    /// A signal came first; nothing happened.
+    /// A signal arrived first; nothing happened.
     Again,
     /// The queue has no room now (EAGAIN: the socket's; ENOBUFS: the discipline's or the device's).
     Full,

@@ -118,7 +118,7 @@ impl Ring {
                 frames: left.frames - 1,
                 at: next,
                 // SAFETY: the block is ours and `next` is where the kernel says that a header is,
-                // in no frame's room until the frame in front is lent below.
+                // in no frame's room until the frame in front is handed out below.
                 header: unsafe { header_at(memory, next) },
             });
             next + libc::TPACKET3_HDRLEN
@@ -173,7 +173,7 @@ impl Ring {
                 continue;
             }
             let at = block_at + descriptor.first_header_at as usize;
-            // SAFETY: the block is ours and none of its frames is lent yet.
+            // SAFETY: the block is ours and none of its frames is handed out yet.
             let first = unsafe { header_at(memory, at) };
             let left = Left { frames: descriptor.frames, at, header: first };
             self.left = Some(left);
@@ -202,7 +202,7 @@ impl Ring {
 ///
 /// # Safety
 /// `at` is where the kernel put a header in a block that is ours, and no frame whose room covers it
-/// is lent.
+/// is handed out.
 unsafe fn header_at(memory: &Memory, at: usize) -> libc::tpacket3_hdr {
     // SAFETY: at_typed checked bounds and alignment; the caller promises that nothing writes there;
     // the header is made of integers.

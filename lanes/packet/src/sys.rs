@@ -106,7 +106,7 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     Ok(net::sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
-/// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal came (then 0).
+/// `ppoll`: waits until a descriptor is ready, the time is up (then 0), or a signal arrived (then 0).
 pub(crate) fn poll(sockets: &mut [libc::pollfd], timeout: Duration) -> io::Result<usize> {
     let timeout = libc::timespec {
         tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),

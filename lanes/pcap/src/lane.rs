@@ -48,7 +48,7 @@ struct Port {
     ended: bool,
     /// Met behind frames that had to be handed out first.
     pending: Option<LaneError>,
-    /// The latest time received: what lent frames carry.
+    /// The latest time received: what frames from `lend` carry.
     latest_ns: u64,
     caps: CapsReport,
     pool: FramePool,
@@ -262,7 +262,7 @@ impl FrameLane for PcapLane {
         Ok(burst)
     }
 
-    /// Lends nothing without `out=`. Lent frames carry the latest time received on the port.
+    /// Lends nothing without `out=`. Its frames carry the latest time received on the port.
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let Port { pool, latest_ns, .. } = &mut self.ports[port.index()];

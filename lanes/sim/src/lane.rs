@@ -16,7 +16,7 @@ use std::{cell::RefCell, collections::VecDeque, time::Duration};
 
 /// What an empty receive costs in virtual time, so that a worker that only polls gets on.
 pub const POLL_NS: u64 = 100;
-/// How long lent frames wait for a link that takes nothing, before they are refused.
+/// How long frames from `lend` wait for a link that takes nothing, before they are refused.
 const STALL_NS_MAX: u64 = 1_000_000_000;
 
 /// A lane of simulated links. See the crate's documentation.
@@ -25,8 +25,8 @@ pub struct SimLane {
     ports: Vec<Port>,
     /// Apart from the ports, because a frame of one port counts on another.
     counters: Vec<Counters>,
-    /// Lent frames that a full link refused, in order, with their egress. At most one burst: none is
-    /// lent before they have left.
+    /// Frames from `lend` that a full link refused, in order, with their egress. At most one burst: `lend`
+    /// provides none before they have left.
     waiting: VecDeque<(PortId, Vec<u8>)>,
     /// Since when the first of them waits.
     stalled_ns: Option<u64>,
@@ -39,7 +39,7 @@ struct Port {
     id: PortId,
     caps: CapsReport,
     pool: FramePool,
-    /// The burst was lent, not received.
+    /// The burst was provided by `lend`, not received.
     is_lent: bool,
 }
 
@@ -153,7 +153,7 @@ impl SimLane {
     }
 }
 
-/// Sends a lent frame, or lets it wait. False when it is none that can wait: one for no port, or for several.
+/// Sends a frame from `lend`, or lets it wait. False when it is none that can wait: one for no port, or for several.
 fn send_lent(
     world: &SimWorld,
     counters: &mut [Counters],

@@ -41,7 +41,7 @@ impl Link {
 /// `offered + duplicated = delivered + lost + queue_full + too_long + in_flight`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Frames that came to the link.
+    /// Frames that arrived at the link.
     pub offered: u64,
     /// Copies that the link made.
     pub duplicated: u64,
@@ -148,7 +148,7 @@ impl Wire {
         self.entries += 1;
     }
 
-    /// When the next frame arrives, or arrived if nobody took it.
+    /// When the next frame arrives, or when it arrived, if it was not taken.
     pub(crate) fn next_at_ns(&self) -> Option<u64> {
         self.flights.peek().map(|next| next.0.at_ns)
     }

@@ -19,7 +19,7 @@ enum Fault {
     Blocks,
     /// Wait claims that frames are there.
     NeverTimesOut,
-    /// Sends frames that nobody told it to send.
+    /// Sends frames that it was not given to send.
     Babbles,
     /// Every receive keeps a buffer for itself.
     Leaks,

@@ -121,7 +121,7 @@ pub(crate) struct Conn {
     pub(crate) stage: Stage,
     /// A read may find something.
     pub(crate) readable: bool,
-    /// The kernel said that the peer has finished, so reads go on to the end.
+    /// The kernel reported that the peer has finished, so reads go on to the end.
     pub(crate) end_is_near: bool,
     /// A read found the end.
     pub(crate) ended: bool,

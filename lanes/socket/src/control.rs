@@ -51,7 +51,7 @@ impl Control {
         said
     }
 
-    /// Writes what is to be said beside a train; gives the length, 0 when nothing is.
+    /// Writes the control messages of a train; returns their length, 0 when there are none.
     pub(crate) fn write(&mut self, segment_bytes: Option<usize>, from: Option<IpAddr>) -> usize {
         let mut at = 0;
         if let Some(bytes) = segment_bytes {
@@ -160,7 +160,7 @@ mod tests {
             }
             assert_eq!(kinds[0], (libc::SOL_UDP, libc::UDP_SEGMENT, 2));
             assert_eq!(kinds.len(), 2);
-            // What is said to the kernel has the form of what it says.
+            // What is passed to the kernel has the form of what it reports.
             assert_eq!(control.read(bytes).answer_from, Some(from));
         }
         let mut control = Control::EMPTY;

@@ -161,7 +161,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Makes the calls; gives how many messages came.
+    /// Makes the calls; returns how many messages arrived.
     fn take(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut stale = 0;
         let mut came = 0;

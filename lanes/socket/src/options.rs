@@ -13,7 +13,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// What `bind` and `socket` are told.
+/// What `bind` and `socket` are given.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     /// `SOCK_DGRAM`, `SOCK_STREAM` or `SOCK_RAW`.

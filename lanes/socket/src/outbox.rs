@@ -158,7 +158,7 @@ pub(crate) struct Outbox<T> {
     pieces: usize,
     /// Room of exits for which nothing waits now.
     rooms: Vec<Room>,
-    /// Exits that have given up trains and whose ports have not been told.
+    /// Exits that have given up trains and whose ports have not been notified.
     gave_up: Vec<PortId>,
     own: Vec<u8>,
     own_used: usize,
@@ -285,7 +285,7 @@ impl<T: Transmit> Outbox<T> {
 /// Where an app puts what it sends, during one call of the app.
 pub(crate) struct Out<'a, T> {
     pub(crate) outbox: &'a mut Outbox<T>,
-    /// The receive buffers, and what came in them, when the app is shown a batch.
+    /// The receive buffers, and what arrived in them, when the app is shown a batch.
     pub(crate) received: &'a [u8],
     pub(crate) arrivals: &'a [Arrival],
     pub(crate) ingress: Option<PortId>,

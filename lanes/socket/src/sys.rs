@@ -301,9 +301,9 @@ pub(crate) unsafe fn send_many(
     check(result).map(|count| count as usize)
 }
 
-/// Throws away what the kernel tells of earlier datagrams (MSG_ERRQUEUE); the next call has told the error.
+/// Throws away what the kernel reports of earlier datagrams (MSG_ERRQUEUE); the next call has returned the error.
 pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
-    /// Further ones are told of again.
+    /// Further ones are reported again.
     const ERRORS_MAX: usize = 64;
     let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     for _ in 0..ERRORS_MAX {

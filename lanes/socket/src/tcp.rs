@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// What epoll tells at a time; more is told the next time.
+/// Events that epoll reports at a time; more are reported the next time.
 const EVENTS_MAX: usize = 256;
 /// Connections that one listener accepts in a turn.
 const ACCEPTS_MAX: usize = 128;
@@ -59,7 +59,7 @@ pub struct TcpLane {
     listeners: Vec<Listener>,
     table: Table,
     events: Vec<sys::Event>,
-    /// Events that a wait was told and no turn has seen.
+    /// Events that a wait returned and no turn has seen.
     told: usize,
     serving: Vec<usize>,
     flushing: Vec<usize>,
@@ -305,7 +305,7 @@ impl TcpLane {
         Ok(())
     }
 
-    /// Takes in who came; gives how many did.
+    /// Accepts the clients that have arrived; returns how many.
     fn accept<A: StreamApp>(&mut self, app: &mut A) -> usize {
         let mut accepted = 0;
         for port in 0..self.listeners.len() {
@@ -330,7 +330,7 @@ impl TcpLane {
                         Some(libc::EMFILE | libc::ENFILE) if self.refuse_one(port) => {}
                         // Nothing can be done now: the kernel's queue holds them for a later turn.
                         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => break,
-                        // The connection ended while it waited, or a signal came.
+                        // The connection ended while it waited, or a signal arrived.
                         _ => {}
                     },
                 }
@@ -376,7 +376,7 @@ impl TcpLane {
         refused
     }
 
-    /// Tells the app what there is to tell of an open connection. True when it was told anything.
+    /// Reports to the app what is new of an open connection. True when the app was called.
     fn look_at<A: StreamApp>(&mut self, slot: usize, app: &mut A) -> bool {
         let mut told = false;
         let queue_bytes = self.table.queue_bytes;
@@ -725,7 +725,7 @@ impl StreamLane for TcpLane {
                 Stage::Open | Stage::Closing | Stage::Aborted(_) => {}
             }
         }
-        // One reading per turn, when its bytes have been shown: no earlier than they came.
+        // One reading per turn, when its bytes have been shown: no earlier than they arrived.
         let turn = Turn { now_ns: clock.now_ns() };
         if mem::take(&mut self.called) {
             app.on_turn_end(turn, &mut Out { table: &mut self.table });
@@ -759,7 +759,7 @@ impl StreamLane for TcpLane {
         for slot in 0..self.table.slots.len() {
             let Some(conn) = &mut self.table.slots[slot] else { continue };
             let (id, stage) = (conn.id, conn.stage);
-            // What the kernel takes at once still leaves, and what came is taken from it, so that
+            // What the kernel takes at once still leaves, and what arrived is taken from it, so that
             // closing does not reset what is on its way.
             conn.write(&mut self.listeners[conn.port].counters);
             let _ = sys::finish_sending(conn.socket().as_fd());

@@ -31,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-/// What epoll tells at a time; more is told the next time.
+/// Events that epoll reports at a time; more are reported the next time.
 const EVENTS_MAX: usize = 256;
 /// How often the kernel is offered what it did not take.
 const RETRY_NS: u64 = 1_000_000;
@@ -44,12 +44,12 @@ pub struct UdpLane {
     ports: Places<Port>,
     /// What ports have counted that were closed.
     past: Counters,
-    /// What is no port's own; told with the first one's.
+    /// What is no port's own; reported with the first one's.
     common: Counters,
     /// Has every port's socket, and the bell.
     epoll: OwnedFd,
     events: Vec<sys::Event>,
-    /// Of them, those that a wait was told and no round has seen.
+    /// Of them, those that a wait returned and no round has seen.
     told: usize,
     /// Ports that hear what became of earlier datagrams.
     hearing: usize,

@@ -62,7 +62,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What control messages said.
+/// What control messages stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notes {
     /// The address a datagram was sent to (IP_PKTINFO, IPV6_PKTINFO).

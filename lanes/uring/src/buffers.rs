@@ -67,7 +67,7 @@ enum Holder {
     Kernel(u16),
     /// The app, or a message that is being sent.
     Lane,
-    /// Nobody, until it is offered.
+    /// No holder, until it is offered.
     Spare,
 }
 
@@ -76,7 +76,7 @@ impl Buffers {
     /// `offered_max` of them.
     ///
     /// # Safety
-    /// From here on buffers `0..count` of `memory`, as laid out, are used by nobody who was not given
+    /// From here on buffers `0..count` of `memory`, as laid out, are used only by code that was given
     /// them by [`take`](Self::take).
     pub(crate) unsafe fn register(
         ring: &mut Ring,

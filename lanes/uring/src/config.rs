@@ -51,7 +51,7 @@ const KEEPALIVE_S: std::ops::RangeInclusive<usize> = 1..=32_767;
 const NAPI_US_MAX: usize = 1_000_000;
 /// Bytes of a send from which on it may be made without a copy.
 const ZERO_COPY_BYTES_MAX: usize = 1 << 20;
-/// Buffers of a frame port that are lent rather than received into.
+/// Buffers of a frame port that are for `lend` rather than received into.
 const FRAMES_DEFAULT: usize = 1024;
 const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes.

@@ -62,7 +62,7 @@ impl Halves {
         self.halves.iter().map(|half| half.bytes - half.sent).sum()
     }
 
-    /// `bytes` were written where [`room`](Self::room) said.
+    /// `bytes` were written where [`room`](Self::room) stated.
     pub(crate) fn filled(&mut self, half: usize, bytes: usize) {
         self.halves[half].bytes += bytes;
     }
@@ -164,9 +164,9 @@ pub(crate) struct Conn {
     pub(crate) show_again: bool,
     /// Nothing more will be received.
     pub(crate) has_ended: bool,
-    /// All that came before its peer finished has been taken in.
+    /// All that arrived before its peer finished has been taken in.
     pub(crate) peer_finished: bool,
-    /// The app was told so.
+    /// The app was notified of that.
     pub(crate) finish_told: bool,
     /// It ends, for this reason, when its queue is empty.
     pub(crate) closing: Option<Close>,

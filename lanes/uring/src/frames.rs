@@ -92,7 +92,7 @@ struct Port {
     burst: Burst,
     buffers: Buffers,
     arrivals: VecDeque<(u16, usize)>,
-    /// Buffers that nobody uses and the kernel does not receive into.
+    /// Buffers that nothing uses and the kernel does not receive into.
     lendable: Vec<u32>,
     /// Sends of each buffer that have not ended, and one while the lane itself settles it.
     uses: Box<[u32]>,
@@ -159,7 +159,7 @@ impl UringFrames {
         let header = Memory::map(size_of::<libc::msghdr>())
             .map_err(failed("map message header", "free memory"))?;
         let template = header.at_typed::<libc::msghdr>(0);
-        // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header. Of it only
+        // SAFETY: inside a new mapping that nothing else knows; zero is a value of a header. Of it only
         // the length of the control area matters.
         unsafe { (*template).msg_controllen = FIELDS.control_bytes as _ };
         let header = Rc::new(header);
@@ -369,8 +369,8 @@ impl UringFrames {
         let port = &mut ports[send.ingress];
         exits.sends[number as usize] = Send { sequence: exits.asked, ..send };
         exits.asked += 1;
-        // SAFETY: the use counted below keeps the frame's buffer from being given, lent or shown until
-        // the send has ended, so nobody writes what is sent of it.
+        // SAFETY: the use counted below keeps the frame's buffer from being given, handed out or shown until
+        // the send has ended, so nothing writes what is sent of it.
         if unsafe { exits.ask_to_send(number, &port.memory) } {
             port.uses[send.frame as usize] += 1;
         } else {
@@ -423,7 +423,7 @@ impl Port {
         })
     }
 
-    /// An error of this port's socket: the interface is gone, or something nobody expects.
+    /// An error of this port's socket: the interface is gone, or something unexpected.
     fn failed(&self, doing: &str, error: io::Error) -> LaneError {
         let name = self.interface.name();
         if is_gone(&error) {
@@ -454,9 +454,9 @@ impl Port {
                         self.rearms += 1;
                         self.buffers.ran_out();
                     }
-                    // A look has taken everything; an armed one ends because it was told to.
+                    // A look has taken everything; an armed one ends because it was cancelled.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
-                    // Said once; what is queued can be received behind it.
+                    // Reported once; what is queued can be received behind it.
                     code @ Some(_) if is_gone(&error) => self.end = code,
                     _ => self.failures += 1,
                 }
@@ -497,7 +497,7 @@ impl Port {
         }
     }
 
-    /// One uses buffer `frame` no longer; the last puts it back where it came from.
+    /// One use of buffer `frame` has ended; the last returns it to its source.
     fn release(&mut self, frame: u32) {
         let uses = &mut self.uses[frame as usize];
         *uses -= 1;
@@ -617,7 +617,7 @@ impl FrameLane for UringFrames {
             self.check_exits()?;
         }
         if self.ports[i].arrivals.is_empty() && self.ports[i].end.is_some() {
-            // What the socket had queued came with the receive that was armed since.
+            // What the socket had queued arrived with the receive that was armed since.
             self.turn()?;
         }
         let (near, counters) = (&mut self.ports[i], &mut self.exits.counters[i]);
@@ -637,7 +637,7 @@ impl FrameLane for UringFrames {
         Ok(&mut near.burst)
     }
 
-    /// Settles first what the caller left unsettled. Lent frames carry no time stamp (0).
+    /// Settles first what the caller left unsettled. Frames from `lend` carry no time stamp (0).
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];

@@ -24,7 +24,7 @@ pub(crate) struct Oldest {
     backlog: Backlog,
     /// The kernel took none, and is not asked again before it is time.
     is_refused: bool,
-    /// Something came after that.
+    /// A datagram was added after that.
     has_grown: bool,
     /// Nothing but single datagrams: a train may be what does not fit.
     is_cautious: bool,
@@ -88,7 +88,7 @@ impl Oldest {
         !self.is_refused && self.backlog.lent() == 0 && !self.backlog.is_empty()
     }
 
-    /// A new turn: what was refused may be offered again, if it is time or something came since.
+    /// A new turn: what was refused may be offered again, if it is time or a datagram was added since.
     pub(crate) fn turn(&mut self, is_due: bool) {
         self.is_refused &= !is_due && !self.has_grown;
         self.has_grown = false;

@@ -60,7 +60,7 @@ pub(crate) fn socket(family: c_int, kind: c_int) -> io::Result<OwnedFd> {
 /// A descriptor that a completion brought.
 ///
 /// # Safety
-/// The kernel made it for this process, and nobody else has it.
+/// The kernel made it for this process, and nothing else owns it.
 pub(crate) unsafe fn own(fd: RawFd) -> OwnedFd {
     // SAFETY: the caller's promise.
     unsafe { OwnedFd::from_raw_fd(fd) }
@@ -213,9 +213,9 @@ pub(crate) fn buffer(fd: BorrowedFd<'_>, plain: c_int) -> io::Result<usize> {
     Ok(usize::try_from(doubled).unwrap_or(0) / 2)
 }
 
-/// Throws away what the kernel tells of earlier datagrams (MSG_ERRQUEUE); a call has told the error.
+/// Throws away what the kernel reports of earlier datagrams (MSG_ERRQUEUE); a call has returned the error.
 pub(crate) fn drain_errors(fd: BorrowedFd<'_>) {
-    /// Further ones are told of again.
+    /// Further ones are reported again.
     const ERRORS_MAX: usize = 64;
     let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     for _ in 0..ERRORS_MAX {

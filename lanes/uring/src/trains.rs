@@ -463,8 +463,8 @@ impl Trains {
     }
 
     /// Sends the datagrams of a slot one by one, by plain calls: for the one time that the kernel
-    /// refuses a train, and for a message that was told what became of an earlier one. `again` is asked of each error
-    /// whether it says nothing of the datagram, `each` is told the length and what became of it.
+    /// refuses a train, and for a message that failed with the error of an earlier one. `again` is asked of each
+    /// error whether it says nothing of the datagram, `each` is given the length and the result.
     pub(crate) fn send_apart(
         &self,
         slot: u32,

@@ -7,8 +7,8 @@
 //!      └── give ◀── the app's call is over, and every message with it has left ◀─┘
 //! ```
 //!
-//! What must always hold: a provided buffer is given back when nobody looks at it: neither the app
-//! (one hold while its call lasts) nor a message in flight (one hold each). A receive that ended,
+//! What must always hold: a provided buffer is given back when no hold on it is left: neither of the app
+//! (one while its call lasts) nor of a message in flight (one each). A receive that ended,
 //! for want of buffers or for any other reason, is armed again as soon as the kernel has a buffer to
 //! receive into; until then datagrams wait in the socket, and what does not fit there is counted.
 //!
@@ -112,7 +112,7 @@ struct Core {
     /// A failure inside an app's call, where it cannot be returned.
     failure: Option<io::Error>,
     ear: Ear,
-    /// What is no port's own; told with the first one's.
+    /// What is no port's own; reported with the first one's.
     common: Counters,
     zero_copies_copied: u64,
     /// What ports have counted that were closed.
@@ -489,7 +489,7 @@ impl Core {
             port.stir(restless);
             return Ok(());
         }
-        // It came before the port was closed, and nobody is there to see it.
+        // It arrived before the port was closed, and no port is left that could show it.
         if let Some(buffer) = buffer {
             buffers.give(buffer);
             buffers.publish();

@@ -2,8 +2,8 @@
 /*
  * Counts the frames that the half sent (XDP_TX, redirect) and the kernel dropped behind it. The half
  * cannot see them: the driver takes frames in bulks, after the program. The kernel tells only these
- * tracepoints, for every interface of the machine; counted is what came by one of the lane's, which are
- * known by number and network namespace, under the interface that it was to leave by.
+ * tracepoints, for every interface of the machine; counted is what arrived by one of the lane's, which
+ * are known by number and network namespace, under the interface that it was to leave by.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -14,7 +14,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define LW_BEHIND_PORTS_MAX 32
-#define LW_BEHIND_ELSEWHERE LW_BEHIND_PORTS_MAX /* not by one of the lane's, or it is not told */
+#define LW_BEHIND_ELSEWHERE LW_BEHIND_PORTS_MAX /* not by one of the lane's, or unknown */
 #define LW_EMSGSIZE	    90
 
 /* Set before loading; see src/behind.rs. */

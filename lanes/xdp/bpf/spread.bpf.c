@@ -4,7 +4,7 @@
  * of that CPU's entry in the map.
  *
  * Both directions of a flow have the same hash: each end is mixed for itself and the two are added.
- * Fragments and frames without ports are told apart by their addresses, frames that are not IP by
+ * Fragments and frames without ports are distinguished by their addresses, frames that are not IP by
  * their MAC addresses. A frame that is cut short is hashed by what is there.
  */
 #include <linux/bpf.h>

@@ -46,7 +46,7 @@ pub struct XdpLane {
     ports: Vec<Port>,
     /// Before the half that it leads to.
     spread: Option<Spread>,
-    /// What came, once nothing more can come.
+    /// What arrived, once nothing more can arrive.
     spread_at_end: Option<Spreading>,
     loaded: Loaded,
     /// For a half that may send, where the kernel has the tracepoints.

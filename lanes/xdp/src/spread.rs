@@ -182,7 +182,7 @@ impl Spread {
         ]
     }
 
-    /// What came and what was dropped, until now.
+    /// What arrived and what was dropped, until now.
     pub(crate) fn read(&self) -> Spreading {
         // Both maps are arrays of one entry: should a read fail, the frames count as not come.
         let entered = self.entry.maps().per_cpu_sums("entered").unwrap_or_default();
@@ -195,7 +195,7 @@ impl Spread {
     }
 
     /// After the entry program is detached: waits until every frame was seen or dropped, and returns what
-    /// came; at most for two seconds.
+    /// arrived; at most for two seconds.
     pub(crate) fn drain(&self, seen: impl Fn() -> u64) -> Spreading {
         let until = Instant::now() + DRAIN_WAIT;
         loop {

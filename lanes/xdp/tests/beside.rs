@@ -12,7 +12,7 @@ use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
 
 const COUNT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/test_count.bpf.o"));
 
-/// Naps of 10 ms until a program is gone that nobody holds.
+/// Naps of 10 ms until a program is gone that nothing holds.
 const NAPS_MAX: usize = 3000;
 
 /// A loaded program; nothing, and says so, without root.

@@ -1,5 +1,5 @@
 //! What the store grants whom, seen from another machine: TLS with certificates made for the test, asked by Redis's own
-//! programs and by OpenSSL; and the defaults of a store that nobody has configured.
+//! programs and by OpenSSL; and the defaults of a store without configuration.
 
 use super::{Folder, ask, namespace, said, served};
 use clap::{Args, Command as Words, FromArgMatches};
@@ -31,7 +31,7 @@ fn machines(is_kernels: bool) -> Option<(Namespace, Namespace, VethPair)> {
     Some((near, far, cable))
 }
 
-/// Certificates of a server, of its clients, and of somebody that nobody trusts.
+/// Certificates of a server, of its clients, and of a stranger that the store does not trust.
 struct Papers {
     folder: Folder,
 }
@@ -56,7 +56,7 @@ impl Papers {
         self.folder.0.join(name).display().to_string()
     }
 
-    /// What the store is told.
+    /// What the store is given.
     fn words(&self, auth_clients: &str) -> Vec<String> {
         let mut words = vec!["--tls-cert-file".to_owned(), self.path("store.crt")];
         words.extend(["--tls-key-file".to_owned(), self.path("store.key")]);
@@ -67,7 +67,7 @@ impl Papers {
         words
     }
 
-    /// What a program of Redis is told: the port, whom it trusts, who it is.
+    /// What a program of Redis is given: the port, whom it trusts, who it is.
     fn client(&self, who: Option<&str>) -> String {
         let trusts = format!("-p 6380 --tls --cacert {}", self.path("ours.crt"));
         match who {

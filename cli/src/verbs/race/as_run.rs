@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The arguments by which an arm of each app is told where it is, and no others.
+/// The arguments that state the place of an arm of each app, and no others.
 const PLACES: &[(&str, &[&str])] = &[
     ("echo", &["address", "listen", "mac", "tcp"]),
     ("features", &["number_from_mac", "output", "writer_cpu"]),

@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// What is said of a worker that does `turns` turns: it looks 500 times in vain, receives three frames, has
+    /// The explanation of a worker that does `turns` turns: it looks 500 times in vain, receives three frames, has
     /// the app look at them, sends them, and waits, so many ticks each.
     fn explained(name: &str, turns: u64) -> (Folder, Result<Explanation, String>) {
         let folder = format!("laneway-explain-{name}-{}", std::process::id());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Between two lines where none can be rewritten.
 const REPEAT: Duration = Duration::from_secs(10);
 
-/// What is said before a race starts.
+/// What is printed before a race starts.
 pub(super) fn announced(title: &str, expected: &Expected) -> String {
     let Expected { arms, loads, generations, round, least, most } = *expected;
     let loads = if loads == 1 { "1 load".to_owned() } else { format!("{loads} loads") };
@@ -57,7 +57,7 @@ pub(super) fn clear() {
     }
 }
 
-/// The line; removed when dropped, so that whatever is said next stands alone.
+/// The line; removed when dropped, so that whatever is printed next stands alone.
 pub(super) struct ProgressLine {
     is_rewritten: bool,
     pace: Pace,

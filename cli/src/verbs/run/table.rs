@@ -27,7 +27,7 @@ pub(crate) trait RunVerb {
     /// Its row.
     fn facts(&self) -> &'static AppFacts;
 
-    /// What may be said to it.
+    /// Its command line.
     fn command(&self) -> Command;
 
     /// Its own verbs, beside `run`.
@@ -62,7 +62,7 @@ impl<A: AppCommand<Report: Clone>, L: LaneTable> RunVerb for TableVerb<A, L> {
 
     fn command(&self) -> Command {
         let command = RunArguments::augment_args(Command::new(A::FACTS.name));
-        // Arguments say what they are, in place of what the app does, so that is said behind them.
+        // The arguments set a description of their own in place of the app's, so the app's is set after them.
         let command = A::Arguments::augment_args(command).about(A::FACTS.about);
         command.after_help(A::HELP).arg_required_else_help(true)
     }

@@ -42,7 +42,7 @@ impl Write for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.is_finished {
-            // Why it is unfinished is being told already.
+            // The reason why it is unfinished is reported already.
             let _ = fs::remove_file(partial(&self.path));
         }
     }

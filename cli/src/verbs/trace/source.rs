@@ -155,7 +155,7 @@ impl From<ReadError> for Stopped {
     }
 }
 
-/// A program is taken for a listing easily, and would only be said to name nothing.
+/// A program is easily given in place of a listing, and the error would state only that it names nothing.
 fn is_listing(path: &Path) -> Result<(), Failure> {
     const ELF: [u8; 4] = *b"\x7fELF";
     let mut begin = [0; ELF.len()];

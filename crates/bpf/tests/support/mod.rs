@@ -69,7 +69,7 @@ pub(crate) fn frame(len: usize) -> Vec<u8> {
     frame
 }
 
-/// Why tests that load programs cannot run here; said on the error stream, which the test harness
+/// Why tests that load programs cannot run here; printed on the error stream, which the test harness
 /// does not swallow.
 pub(crate) fn skipped() -> bool {
     // SAFETY: reads the process's own user id.
@@ -135,7 +135,7 @@ impl Sender {
         // SAFETY: plain system call without memory.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: new and owned by nobody else.
+        // SAFETY: new and owned by nothing else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero is a valid link-layer address.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -154,7 +154,7 @@ impl Sender {
         Sender(fd)
     }
 
-    /// Sends one frame; a cable that is full because nobody had time to empty it is waited for.
+    /// Sends one frame; waits while the cable is full because no thread has had time to empty it.
     pub(crate) fn send(&self, frame: &[u8]) {
         for _ in 0..SENDS_MAX {
             // SAFETY: reads exactly the frame's bytes.

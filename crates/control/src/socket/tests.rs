@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Longer than anything takes that does not hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says lines again; counts what it was told.
+/// Repeats lines; counts those it received.
 #[derive(Default)]
 struct Echo {
     told: AtomicUsize,
@@ -78,7 +78,7 @@ fn served(name: &str) -> Served {
     Served { path, socket, echo }
 }
 
-/// Says this and gives everything that is said until the server closes.
+/// Sends this and returns everything that is received until the server closes.
 fn said(path: &Path, text: &[u8]) -> String {
     let mut client = UnixStream::connect(path).unwrap();
     client.write_all(text).unwrap();
@@ -243,7 +243,7 @@ fn descriptors_go_both_ways_and_refusals_close_them() {
         UnixStream::from(descriptor).write_all(b"!").unwrap();
     }
     let mut text = String::new();
-    // It ends when nobody has a descriptor any more, neither of those that were refused nor of those that went back.
+    // It ends when no descriptor is open any more, neither of those that were refused nor of those that went back.
     ours.read_to_string(&mut text).unwrap();
     assert_eq!(text, "!!");
 }
@@ -306,7 +306,7 @@ fn a_successor_serves_on_at_the_same_path_and_no_client_finds_nobody() {
         ControlSocket::adopt(&first.path, first.socket.listener().unwrap()).unwrap();
     let before = first.echo;
     first.socket.let_go();
-    // Nobody accepts at this moment; a client waits.
+    // No thread accepts at this moment; a client waits.
     let mut early = UnixStream::connect(&first.path).unwrap();
     early.write_all(b"one\nquit\n").unwrap();
     let echo = Arc::new(Echo::default());

@@ -24,7 +24,7 @@ impl StreamOut for Nowhere {
     fn resume(&mut self, _: ConnId) {}
 }
 
-/// A datagram of these bytes that came by the first port at this time.
+/// A datagram of these bytes that arrived at the first port at this time.
 pub(crate) fn datagram(bytes: &[u8], ts_ns: u64) -> Datagram<'_> {
     let here = SocketAddr::from(([127, 0, 0, 1], 9));
     Datagram {

@@ -68,7 +68,7 @@ impl World {
     }
 }
 
-/// What came of it: requests, the time, the sum of latencies, and what the journal did.
+/// The result: requests, the time, the sum of latencies, and what the journal did.
 struct Came {
     requests: f64,
     ns: f64,

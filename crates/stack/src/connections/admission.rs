@@ -46,7 +46,7 @@ impl Cookies {
 #[derive(Clone, Copy)]
 pub(super) struct Newcomer {
     pub(super) ends: Ends,
-    /// The port of the stack that listens there, and the interface that the segment came in on.
+    /// The port of the stack that listens there, and the interface that received the segment.
     pub(super) port: u8,
     pub(super) link: PortId,
 }
@@ -60,7 +60,7 @@ pub(super) enum Refusal {
 }
 
 impl Connections {
-    /// Finds a slot for a newcomer whose SYN has come, or whose cookie came back.
+    /// Finds a slot for a newcomer whose SYN has arrived, or whose cookie was returned.
     pub(super) fn admit(
         &mut self,
         host: &mut Host,
@@ -226,7 +226,7 @@ impl Connections {
         self.lingerers.push_back((slot, connection.generation));
         let source = connection.ends.remote.ip();
         self.uncount(source);
-        // One that outlives all that came after it keeps their entries in the queue.
+        // One that outlives all later ones keeps their entries in the queue.
         if self.lingerers.len() > 2 * self.limits.lingering_max + LEND_FRAMES_MAX {
             let mut lingerers = std::mem::take(&mut self.lingerers);
             lingerers.retain(|&(slot, generation)| self.lingers(slot, generation));

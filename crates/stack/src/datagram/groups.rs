@@ -1,4 +1,4 @@
-//! Memberships of ports: which groups are heard where, and what is said of them.
+//! Memberships of ports: which groups are heard where, and how they are reported.
 
 use super::DatagramStack;
 use crate::{
@@ -93,7 +93,7 @@ impl<L: FrameLane> DatagramStack<L> {
     /// Forgets all memberships of a port that is no more.
     pub(super) fn exit_all(&mut self, port: &Port) {
         for heard in port.memberships() {
-            // What the kernel does not let go of goes with the holder; nobody here hears it.
+            // What the kernel does not let go of goes with the holder; no port here hears it.
             let _ = self.exit(heard);
         }
     }

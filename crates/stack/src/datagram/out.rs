@@ -22,7 +22,7 @@ pub(super) struct Out<'a> {
     /// The arrivals shown, and the key whose tokens say which of them.
     pub(super) run: &'a [Arrival],
     pub(super) key: &'a PayloadKey,
-    /// Where they came in.
+    /// The interface that received them.
     pub(super) interface: u8,
     /// The arrival that the app is probably at.
     pub(super) cursor: usize,
@@ -68,7 +68,7 @@ impl Out<'_> {
         self.run.get(self.cursor)
     }
 
-    /// Where the payload of `datagram` came from, if it is of the batch.
+    /// The origin of the payload of `datagram`, if it is of the batch.
     pub(super) fn origin_of(&mut self, datagram: &Datagram<'_>) -> Option<Origin> {
         let (i, offset) = self.key.find(datagram.payload)?;
         self.cursor = i as usize;
@@ -116,7 +116,7 @@ impl Out<'_> {
             return Ok(exit);
         }
         let (way, next_hop) = match reply {
-            // Back to where it came from, no lookup.
+            // Back to its sender, no lookup.
             Some((_, mac)) => {
                 let place = NeighbourKey { interface, address: destination.ip() };
                 (Ok(self.host.hop(interface, mac)), place)

@@ -44,7 +44,7 @@ pub(crate) struct Iperf {
     /// The server sends.
     is_reverse: bool,
     is_running: bool,
-    /// Data bytes of each finished test when its client said that it was over; some may have been on their way.
+    /// Data bytes of each finished test when its client reported that it was over; some may have been on their way.
     pub(crate) tests: Vec<u64>,
     /// Data bytes of all tests.
     pub(crate) received: u64,

@@ -156,7 +156,7 @@ fn watch(world: &World) -> Option<(Ended, impl Iterator<Item = String> + use<>)>
     Some((tcpdump, lines.chain(said)))
 }
 
-/// Reads until all of these were told.
+/// Reads until all of these were reported.
 fn assert_told(lines: &mut impl Iterator<Item = String>, wanted: &[&str]) {
     /// Others tell of neighbours and routers.
     const LINES_MAX: usize = 400;

@@ -216,7 +216,7 @@ fn hear(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<Vec<u8>, rust
     Ok(plain)
 }
 
-/// Both ends talk until neither has anything to say; what the client was told.
+/// Both ends talk until neither has anything to send; returns the plaintext that the client received.
 fn talk(
     world: &mut World,
     conn: ConnId,

@@ -106,7 +106,7 @@ fn in_generic_mode_workers_share_what_the_core_says_of_queues() {
     let steering = steer("afxdp:generic");
     let mut lanes = [worker(&steering, 0), worker(&steering, 1)];
     world.inject(0, &flows());
-    // On veth the core is told no queue and takes the first one.
+    // On veth the core is given no queue and takes the first one.
     let mut seen = received(&mut lanes.each_mut(), 64);
     seen.sort_unstable();
     assert_eq!(seen, (0..64).collect::<Vec<u64>>());
@@ -247,7 +247,7 @@ fn steering_is_refused_for_the_same_reasons_as_a_lane() {
     let unprivileged = unprivileged.join().expect("no panic");
     assert!(matches!(unprivileged, Some(LaneError::NotPermitted { .. })), "{unprivileged:?}");
     assert_eq!(attachment(NEAR[0]).unwrap(), NOTHING);
-    // Nobody opened: what comes goes to the stack, and nothing is in the way of a plain lane.
+    // No lane is open: what arrives goes to the stack, and nothing is in the way of a plain lane.
     world.inject(0, &udp_frames(0, 4, 64));
     assert!(AfXdp::open(&spec("afxdp"), &NEAR[..1], false).is_ok());
 }

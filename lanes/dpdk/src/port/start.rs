@@ -256,7 +256,7 @@ pub(super) fn start(
         Device::Pci(_) => config.rx_interrupt == Some(true),
         _ => false,
     };
-    // Drivers that set the MTU of an interface that is not theirs are told nothing.
+    // Drivers that set the MTU of an interface that is not theirs are given none.
     let device_mtu = if device.borrows_interface() { 0 } else { mtu };
     // Of the two bounds that drivers give, many leave one at "anything".
     let by_frame = (info.frame_bytes_max as usize).saturating_sub(ETHERNET_BYTES + CHECK_BYTES);

@@ -1,5 +1,5 @@
 //! Rules for ports on the drivers at hand. None of them keeps one on this kernel (net_tap needs tc flower),
-//! so what is shown here is that the refusal is said in the driver's words and leaves nothing; and a kernel
+//! so what is shown here is that the refusal is reported in the driver's words and leaves nothing; and a kernel
 //! is started as a program where module `flower` sees rules executed.
 
 use crate::world::{Alone, spec};

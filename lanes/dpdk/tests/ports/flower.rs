@@ -56,7 +56,7 @@ fn tap(workers: usize) -> Option<(World, DpdkPorts, FlowRules)> {
     Some((world, ports, rules))
 }
 
-/// What the lane receives of these frames: all that came before the last one, which is no IP frame.
+/// What the lane receives of these frames: all that arrived before the last one, which is no IP frame.
 fn received(world: &World, lane: &mut DpdkLane, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut last = UdpFrame { sequence: LAST, ..UdpFrame::default() }.build();
     last[12..14].copy_from_slice(&LAST_TYPE);

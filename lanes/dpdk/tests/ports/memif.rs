@@ -23,7 +23,7 @@ const TESTPMD: &str = "dpdk-testpmd";
 const NAP: Duration = Duration::from_millis(10);
 /// Naps until the peer has started, has ended, or the link has changed.
 const NAPS_MAX: usize = 3000;
-/// Naps until a client knows that it came before the server was ready: such a client does not retry.
+/// Naps until a client knows that it started before the server was ready: such a client does not retry.
 const LINK_NAPS: usize = 50;
 /// Attempts to connect to a peer that is still starting.
 const CONNECT_TRIES: usize = 60;
@@ -92,7 +92,7 @@ impl Peer {
             .args(["--no-shconf", "--no-huge", "-m", "128", "--no-pci", "--no-telemetry"])
             // testpmd wants two workers; one of them sleeps.
             .args(["--lcores", &format!("(0,1)@{}", first_processor()), "--vdev", &device])
-            // Frames that came before it began belong to the test.
+            // Frames that arrived before it began belong to the test.
             .args(["--", "--forward-mode=macswap", "--no-flush-rx", "--total-num-mbufs=4096"])
             .arg("--no-mlockall")
             .env("RUNTIME_DIRECTORY", folder)

@@ -76,7 +76,7 @@ pub(crate) struct World {
     _alone: Alone,
 }
 
-/// The namespace that the thread came from; dropping it goes back there.
+/// The namespace that the thread left; dropping it returns there.
 struct Home(File);
 
 impl Drop for Home {

@@ -38,7 +38,7 @@ fn bytes(received: Vec<(Vec<u8>, u32, u64)>) -> Vec<Vec<u8>> {
     received.into_iter().map(|(bytes, ..)| bytes).collect()
 }
 
-/// Sends the burst that `fill` makes of lent frames.
+/// Sends copies of these frames in a burst from `lend`.
 fn send(lane: &mut PacketLane, frames: &[Vec<u8>]) {
     let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
     for (i, bytes) in frames.iter().enumerate() {

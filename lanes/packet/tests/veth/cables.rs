@@ -202,7 +202,7 @@ impl FarEnd {
         }
     }
 
-    /// What came since the last call; waits patiently for `expected` frames.
+    /// What arrived since the last call; waits patiently for `expected` frames.
     pub(crate) fn receive(&self, expected: usize) -> Vec<Vec<u8>> {
         self.take(expected, RECEIVE_WAIT_MS)
     }

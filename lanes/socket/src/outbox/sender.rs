@@ -44,7 +44,7 @@ impl Sender {
         let mut cursor = Cursor::default();
         let mut repeats = 0;
         if exit.is_delayed() {
-            // What came before goes first.
+            // What was queued before goes first.
             self.drain(exit, transmit);
             if exit.is_delayed() {
                 return keep(exit, cursor, memories);

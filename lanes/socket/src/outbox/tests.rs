@@ -1,4 +1,4 @@
-//! What leaves an outbox, on a kernel that refuses as it is told to.
+//! What leaves an outbox, on a kernel that refuses as configured.
 
 use super::*;
 use laneway_core::Payload;
@@ -6,7 +6,7 @@ use std::{cell::RefCell, net::UdpSocket};
 
 const PORT: PortId = PortId(0);
 
-/// A kernel that refuses what it is told to, and keeps the datagrams it took.
+/// A kernel that refuses what it is configured to refuse, and keeps the datagrams it took.
 #[derive(Default)]
 struct Fussy {
     /// Trains are refused with this error.
@@ -130,7 +130,7 @@ fn a_refused_train_is_sent_again_cut_and_no_other_is_tried() {
             send_all(&mut outbox, &wanted);
             assert_eq!(took.borrow().datagrams.len(), 42);
             assert_eq!(took.borrow().calls, calls + 21usize.div_ceil(messages), "sticky");
-            // A train that came as one is cut as well, before it is refused again.
+            // A train that arrived as one is cut as well, before it is refused again.
             let calls = took.borrow().calls;
             let mut out = Out::of_tick(&mut outbox);
             out.forward(&train(&[5; 500], 250), PORT, to(7));

@@ -378,7 +378,7 @@ fn a_raw_socket_answers_pings_from_the_address_that_was_pinged() {
     run(&cable.near, "ip", &["address", "add", "10.77.0.5/24", "dev", "near0"]);
     run(&cable.near, "sh", &["-c", "echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all"]);
     let _inside = Inside::enter(&cable.near);
-    // Before the first ping: one that comes to no socket is answered by nobody.
+    // Before the first ping: one that reaches no socket gets no answer.
     let mut lane = open_udp("socket:raw=icmp", "0.0.0.0:0").expect("root may");
     let mut pong = Pong { answers: DatagramProbe::default() };
     // All at once, so that ping has seen no answer when it decides how long it waits for them.
@@ -456,7 +456,7 @@ fn a_peer_that_never_finishes_is_cut_off_after_a_while() {
 
 #[test]
 fn without_descriptors_connections_are_refused_counted_and_the_lane_goes_on() {
-    // The limit is the process's, so another process has it: this test again, told so.
+    // The limit is the process's, so another process has it: this test again, with a variable that states so.
     const ALONE: &str = "LANEWAY_SOCKET_TEST_ALONE";
     let name =
         "behaviour::without_descriptors_connections_are_refused_counted_and_the_lane_goes_on";

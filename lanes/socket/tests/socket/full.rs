@@ -245,7 +245,7 @@ fn what_waits_when_its_port_is_closed_is_counted() {
     assert_eq!(outputs.lane.due_ns(), None);
 }
 
-/// A port that is told what became of its datagrams.
+/// A port that receives reports of what became of its datagrams.
 struct Refused {
     lane: Lane,
     port: PortId,
@@ -274,7 +274,7 @@ fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
     let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
     for turn in 0..20u8 {
-        // Whatever is sent next to those that nothing listens for is told so, in its own place.
+        // The send after a datagram that nothing listens for fails with its error, and is made again in its own place.
         probe.on_tick = (0..NUMBERS)
             .flat_map(|number| {
                 let numbered = TickSend::exact(port, to, vec![turn, number]);

@@ -1,5 +1,5 @@
 //! Memberships of a port, over a cable between two namespaces: what comes through, what does not, and what
-//! the network is told. Shared by the lanes of kernel sockets; who includes it says which lane by
+//! is reported to the network. Shared by the lanes of kernel sockets; who includes it says which lane by
 //! `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Lane};

@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, against the lanes: curl over TCP, Python's sockets over UDP.
+//! Programs of third parties, against the lanes: curl over TCP, Python's sockets over UDP.
 
 use laneway_core::{
     App, Close, ConnId, Counters, DatagramLane, Lane, Opened, PortId, StreamApp, StreamLane,

@@ -42,7 +42,7 @@ fn answered(address: &str) -> Option<usize> {
     answered_within(30, address)
 }
 
-/// Likewise of two that nobody should answer: what the kernel would say it says at once.
+/// Likewise of two that must get no answer: the kernel would answer at once.
 fn answered_at_once(address: &str) -> Option<usize> {
     answered_within(1, address)
 }

@@ -17,7 +17,7 @@ pub(super) struct Exits {
     /// Longest frame of each port.
     pub(super) frame_bytes_max: Vec<usize>,
     pub(super) counters: Vec<Counters>,
-    /// Frames whose buffers came back while their port was borrowed: (port, buffer).
+    /// Frames whose buffers were returned while their port was borrowed: (port, buffer).
     pub(super) sent: Vec<(usize, u32)>,
     /// The error of each port that a send found to be gone.
     pub(super) gone: Vec<Option<i32>>,
@@ -28,8 +28,8 @@ pub(super) struct Exits {
     /// What those of two vectors name, by the number of the send.
     pub(super) messages: Rc<Memory>,
     pub(super) free_sends: Vec<u32>,
-    /// Sends of lent frames that a full queue refused, in order. No frame is lent while there are any,
-    /// nor more than there are free sends.
+    /// Sends of frames from `lend` that a full queue refused, in order. `lend` provides none while there are
+    /// any, nor more than there are free sends.
     pub(super) again: VecDeque<u32>,
     /// The last send to end was refused by a full queue: the first of `again` is offered alone.
     pub(super) is_full: bool,
@@ -57,7 +57,7 @@ pub(super) struct Send {
     pub(super) bytes: usize,
     /// Bytes of the head in front of the part; none for a whole frame.
     pub(super) head_bytes: usize,
-    /// It was lent, so it is kept when the queue is full.
+    /// `lend` provided its frame, so it is kept when the queue is full.
     pub(super) is_lent: bool,
     /// Sends asked for before it.
     pub(super) sequence: u64,
@@ -67,7 +67,7 @@ impl Exits {
     /// Asks the ring for send `number`; false when it has no room.
     ///
     /// # Safety
-    /// Nobody writes the frame, or the part of it that is sent, in `memory` of its ingress, until the send has ended.
+    /// Nothing writes the frame, or the part of it that is sent, in `memory` of its ingress, until the send has ended.
     pub(super) unsafe fn ask_to_send(&mut self, number: u32, memory: &Memory) -> bool {
         let Send { egress, start, bytes, head_bytes, .. } = self.sends[number as usize];
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -89,7 +89,7 @@ impl Exits {
             let header = &raw const message.header;
             opcode::SendMsg::new(file, header).flags(flags as u32).build()
         };
-        // SAFETY: frame and message lie in memory that the ring keeps; that nobody writes the frame is the
+        // SAFETY: frame and message lie in memory that the ring keeps; that nothing writes the frame is the
         // caller's promise, and the message is written again when its send has ended.
         unsafe { self.ring.push(request, token::token(Kind::Send, 0, number)) }
     }

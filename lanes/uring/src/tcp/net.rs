@@ -147,7 +147,7 @@ impl Net {
         self.note(place);
     }
 
-    /// Resets a connection that the app has not been told the end of.
+    /// Resets a connection whose end has not been reported to the app.
     pub(super) fn reset(&mut self, place: u32, why: Close) {
         let conn = &mut self.conns[place as usize];
         if !conn.is_open || mem::replace(&mut conn.is_reset, true) {
@@ -219,7 +219,7 @@ impl Net {
             opcode::Send::new(file, start, length).flags(flags).build()
         };
         let token = token::token(Kind::Send, half as u16, place);
-        // SAFETY: the bytes lie in memory that the ring keeps, in a half that nobody writes until its
+        // SAFETY: the bytes lie in memory that the ring keeps, in a half that nothing writes until its
         // last request has ended.
         if unsafe { self.ring.push(request, token) } {
             self.conns[place as usize].halves.requested(half);
@@ -250,7 +250,7 @@ impl Net {
         let Some(listener) = self.listeners.get_mut(port) else { return };
         listener.is_armed = completion.has_more();
         let socket = match completion.outcome() {
-            // SAFETY: an accept brought it, and nobody else has it.
+            // SAFETY: an accept brought it, and nothing else owns it.
             Ok(fd) => unsafe { sys::own(fd as i32) },
             Err(error) => {
                 let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
@@ -474,11 +474,11 @@ impl Net {
     }
 }
 
-/// A completion that came while the lane ends.
+/// A completion that arrived while the lane ends.
 pub(super) fn ended_at_last(conns: &mut [Conn], completion: Completion) {
     match token::read(completion.token) {
         Some((Kind::Accept, ..)) if completion.result >= 0 => {
-            // SAFETY: an accept brought it, and nobody else has it.
+            // SAFETY: an accept brought it, and nothing else owns it.
             drop(unsafe { sys::own(completion.result) });
         }
         Some((Kind::Send, half, place)) if !completion.has_more() => {

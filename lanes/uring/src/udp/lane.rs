@@ -175,7 +175,7 @@ impl DatagramLane for UringUdp {
         for i in 0..self.showing.len() {
             let id = self.showing[i];
             datagrams += self.show(id, app, clock);
-            // What a batch left, or came meanwhile.
+            // What a batch left, or arrived meanwhile.
             if let Some(port) = self.core.ports.get_mut(id) {
                 port.is_ready = !port.arrivals.is_empty();
                 if port.is_ready {

@@ -31,7 +31,7 @@ pub(super) struct Port {
     pub(super) groups: Groups<Holder>,
     /// Errors of earlier datagrams come with receives and sends.
     pub(super) hears_errors: bool,
-    /// It has sent to a host. Nobody answers what was sent to a group with an error (RFC 1122, section 3.2.2).
+    /// It has sent to a host. No host answers a datagram to a group with an error (RFC 1122, section 3.2.2).
     pub(super) has_sent_to_host: bool,
     pub(super) arrivals: VecDeque<Arrival>,
     /// What waits to be sent, where the oldest of it goes first. Boxed: few ports have it.
@@ -123,7 +123,7 @@ impl Port {
                         self.rearms += 1;
                         buffers.ran_out();
                     }
-                    // A look has taken everything; an armed one ends because it was told to.
+                    // A look has taken everything; an armed one ends because it was cancelled.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
                     _ if self.hears_errors && is_late(&error) => {
                         sys::drain_errors(self.socket.as_fd());
@@ -241,7 +241,7 @@ impl Port {
 pub(super) fn template() -> io::Result<Memory> {
     let memory = Memory::map(size_of::<libc::msghdr>())?;
     let header = memory.at_typed::<libc::msghdr>(0);
-    // SAFETY: inside a new mapping that nobody else knows; zero is a value of a header.
+    // SAFETY: inside a new mapping that nothing else knows; zero is a value of a header.
     let header = unsafe { &mut *header };
     header.msg_namelen = FIELDS.name_bytes as libc::socklen_t;
     header.msg_controllen = FIELDS.control_bytes as _;
