@@ -476,7 +476,7 @@ fn a_program_is_an_arm_by_its_command_line_alone() {
         scenario.check(&TABLES).unwrap_err().to_string()
     };
     assert!(silent("bounce").contains("`counts` of arm `sh serve.sh` is false; what such"));
-    assert!(silent("count").contains("nobody knows what `sh serve.sh` received"));
+    assert!(silent("count").contains("what `sh serve.sh` received is unknown"));
     // An optional one that is not there is left out when it does not start.
     let arm = &mut scenario.arms[1];
     (arm.command, arm.optional) = (Some("no-such-program {port}".into()), true);

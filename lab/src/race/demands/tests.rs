@@ -103,7 +103,7 @@ fn a_ratio_of_two_arms_is_confirmed_refuted_or_left_open() {
         &result,
         &claim("at_most = 0.2001"),
         Inconclusive,
-        "; the interval is not beyond the limit",
+        "; the interval reaches across the limit",
     );
     is_told(&result, &claim("at_least = 0.15, at_most = 0.25"), Confirmed, "0.200 times");
     is_told(&result, &claim("at_least = 0.01, at_most = 0.1"), Refuted, "0.200 times");
