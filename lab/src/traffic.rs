@@ -11,8 +11,8 @@
 //! one checksum holds for every number. All else is the same in every frame of a flow, so a receiver may merge them
 //! (GRO): it does so only with equal headers, equal lengths and a checksum that is right and not 0.
 //!
-//! `bpf/generate.bpf.c` shifts addresses in the kernel as [`ShiftedAddresses`] does here; a test compares the two on the
-//! shipped capture.
+//! `bpf/generate.bpf.c` shifts addresses in the kernel as [`ShiftedAddresses`] does here; a test compares the two on
+//! the shipped capture.
 
 use crate::client::ClientPlan;
 use crate::error::TrafficError;

@@ -547,7 +547,7 @@ impl Evidence<'_> {
         found.sentence = if by_rate {
             let when = if spare < SPARE_MIN { "" } else { " at times" };
             format!(
-                "More comes{when} than {name} takes: it works for {} of its time and has {} to spare.{evidence}",
+                "Offered load exceeds the capacity of {name}{when}: it works for {} of its time and has {} to spare.{evidence}",
                 percent(work),
                 percent(spare)
             )

@@ -678,7 +678,7 @@ pub struct Cause {
 pub enum CauseKind {
     /// Packets were lost; the detail is where.
     Loss,
-    /// More comes than the worker takes.
+    /// Offered load exceeds the capacity of the worker.
     Overload,
     /// Others run on the worker's CPU; the detail is who.
     Preempted,

@@ -40,7 +40,7 @@ pub enum Fault {
     Imbalance,
     /// Send takes less than it is given.
     Backpressure,
-    /// More comes, at times or always, than a worker takes that gets so many packets a call at most.
+    /// Offered load exceeds the capacity of a worker that receives so many packets a call at most, at times or always.
     Backlog,
     /// One worker falls behind while others poll empty queues.
     Misplaced,

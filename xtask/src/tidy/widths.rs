@@ -14,7 +14,6 @@ const LEFT: &[(&str, usize)] = &[
     ("lab/src/bench", 4),
     ("lab/src/copies.rs", 4),
     ("lab/src/trial", 8),
-    ("lanes/dpdk/src/port", 1),
     ("lanes/socket/src/sys.rs", 1),
     ("trace/", 80),
 ];

@@ -1,5 +1,5 @@
-//! A machine whose truth is known, which makes runs one after the other and measures many quantities in each. Everything
-//! is a function of its seed.
+//! A machine whose truth is known, which makes runs one after the other and measures many quantities in each.
+//! Everything is a function of its seed.
 //!
 //! What disturbs a run disturbs its quantities together, to a part that is drawn; the machine drifts steadily and
 //! walks; some runs are hit by something else. So the quantities of a table are no independent tests, and neighbouring
