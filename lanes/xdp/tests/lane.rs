@@ -342,6 +342,32 @@ fn each_flow_runs_on_one_cpu_and_the_counters_close() {
     }
 }
 
+/// Their MAC addresses are the same: flows that the program cannot see all go to one CPU.
+#[test]
+fn flows_behind_a_tag_of_any_type_are_spread_as_others_are() {
+    if !has_two_cpus() {
+        return;
+    }
+    const FLOWS: u16 = 32;
+    for tag in [0x8100_u16, 0x88a8, 0x9100] {
+        in_namespace(move || {
+            cable("left", "right");
+            let mut lane = open_spread("xdp:cpus=0-1", half()).unwrap();
+            let sender = Sender::on("left");
+            for flow in 0..FLOWS {
+                let mut frame = flow_frame(1000 + flow, false, 60);
+                let [high, low] = tag.to_be_bytes();
+                frame.splice(12..12, [high, low, 0, 5]);
+                sender.send(&frame);
+            }
+            let records = take_all(&mut lane, FLOWS.into());
+            for cpu in [0, 1] {
+                assert!(records.iter().any(|it| it.cpu == cpu), "{tag:#x}: none on CPU {cpu}");
+            }
+        });
+    }
+}
+
 #[test]
 fn frames_that_find_the_queue_of_their_cpu_full_are_counted_and_the_ledger_closes() {
     const ROUND: u64 = 3000;
