@@ -4,7 +4,8 @@
 //! an arm and of the base, each the parts of `t` with the tracer's own taken off, predict the ratio of their rates, and
 //! say in which part the difference lies. They explain the difference that was measured without a tracer if the
 //! prediction lies within its interval; otherwise the traced segment was not what was measured, or something that is
-//! not the worker's makes the difference, and the table says that they do not.
+//! not the worker's makes the difference, and the table says that they do not. Where the interval holds 1, no difference
+//! is sure: an account that fits explains nothing then.
 
 use super::table::arm_column;
 use super::wording::{arm_name, load_name};
@@ -83,7 +84,12 @@ fn columns() -> Vec<Column> {
             "times",
             "Records per second of the arm over those of the base, without a tracer: the interval.",
         ),
-        column("explains", "", "Whether the rate by the account lies within that interval."),
+        column(
+            "explains",
+            "",
+            "Whether the rate by the account lies within that interval; \u{201c}level\u{201d} where the interval holds 1, \
+             too: then no difference is sure that could be explained.",
+        ),
     ]
 }
 
@@ -117,11 +123,13 @@ fn compared(
         Some(interval) => {
             let (lower, upper) = (interval.lower, interval.upper);
             let ends = format!("{}\u{2013}{}", ratio(lower), ratio(upper));
-            let is_within = (lower..=upper).contains(&predicted);
-            cells.extend([
-                Cell::Figure(ends, upper - lower),
-                Cell::Words(if is_within { "yes" } else { "no" }.to_owned()),
-            ]);
+            let holds = |rate: f64| (lower..=upper).contains(&rate);
+            let answer = match (holds(predicted), holds(1.0)) {
+                (false, _) => "no",
+                (true, true) => "level",
+                (true, false) => "yes",
+            };
+            cells.extend([Cell::Figure(ends, upper - lower), Cell::Words(answer.to_owned())]);
         }
         None => {
             let why = || Cell::Absent("their rates were not compared at this load".to_owned());
@@ -194,6 +202,17 @@ mod tests {
             assert!((figure_of(&cells[7]) - rate).abs() < 1e-6, "{cells:?}");
             assert_eq!(cells[9], Cell::Words(explains.to_owned()), "{cells:?}");
         }
+    }
+
+    #[test]
+    fn an_account_explains_nothing_where_no_difference_is_sure() {
+        let mut result = both(1.1);
+        for found in &mut result.findings {
+            if let Some(interval) = &mut found.comparison.interval {
+                (interval.lower, interval.upper) = (0.8, 1.2);
+            }
+        }
+        assert_eq!(answer(&result)[9], Cell::Words("level".to_owned()));
     }
 
     #[test]
