@@ -672,6 +672,16 @@ pub struct Cause {
     pub sentence: String,
 }
 
+impl Cause {
+    /// Its kind, and in parentheses which of these, where there are several.
+    pub fn title(&self) -> String {
+        match self.detail.as_str() {
+            "" => self.cause.name().to_owned(),
+            detail => format!("{} ({detail})", self.cause.name()),
+        }
+    }
+}
+
 /// What can be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -227,11 +227,7 @@ fn cost(page: &mut Page, analysis: &Analysis) {
 fn causes(page: &mut Page, analysis: &Analysis) {
     page.line("CAUSES");
     for (at, cause) in analysis.causes.iter().enumerate() {
-        let name = match cause.detail.as_str() {
-            "" => cause.cause.name().to_owned(),
-            detail => format!("{} ({detail})", cause.cause.name()),
-        };
-        let mut text = format!("{name}: {}", cause.sentence);
+        let mut text = format!("{}: {}", cause.title(), cause.sentence);
         let _ = write!(text, " [confidence {}", cause.confidence.name());
         if let (Some(low), Some(high)) = (cause.low, cause.high) {
             let _ = write!(text, ", 95 % {:.1} to {:.1} %", 100.0 * low, 100.0 * high);

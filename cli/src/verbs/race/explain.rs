@@ -128,11 +128,7 @@ fn stages(analysis: &Analysis) -> Vec<Stage> {
 
 /// A cause in a sentence.
 fn named(cause: &Cause) -> String {
-    let name = match cause.detail.as_str() {
-        "" => cause.cause.name().to_owned(),
-        detail => format!("{} ({detail})", cause.cause.name()),
-    };
-    format!("{name}: {} [confidence {}]", cause.sentence, cause.confidence.name())
+    format!("{}: {} [confidence {}]", cause.title(), cause.sentence, cause.confidence.name())
 }
 
 fn fired(finding: &Finding) -> Detection {
