@@ -97,7 +97,9 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
                 return Err(DropReason::Malformed);
             }
             // We are a stop on a source route, and no router.
-            extension::ROUTING if extension.segments_left != 0 => return Err(DropReason::NotForUs),
+            extension::ROUTING if extension.segments_left != Some(0) => {
+                return Err(DropReason::NotForUs);
+            }
             // An atomic fragment is whole (RFC 6946).
             extension::FRAGMENT if extension.fragment.is_none_or(|f| f.fragment != 0) => {
                 return Err(DropReason::Fragment);

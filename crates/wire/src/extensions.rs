@@ -35,8 +35,8 @@ pub struct Extension {
     pub bytes: usize,
     /// What it says, if it is a fragment header.
     pub fragment: Option<FragmentHeader>,
-    /// Stops that are still to come, if it is a routing header; of another it means nothing.
-    pub segments_left: u8,
+    /// Stops that are still to come, if it is a routing header.
+    pub segments_left: Option<u8>,
 }
 
 /// The content of a fragment header (RFC 8200, 4.5).
@@ -74,7 +74,8 @@ impl Extension {
             extension::AUTHENTICATION => ((length + 2) * 4, None),
             _ => ((length + 1) * 8, None),
         };
-        Ok(Extension { kind, next_header: b[0], bytes, fragment, segments_left: b[3] })
+        let segments_left = (kind == extension::ROUTING).then_some(b[3]);
+        Ok(Extension { kind, next_header: b[0], bytes, fragment, segments_left })
     }
 }
 
@@ -191,6 +192,12 @@ mod tests {
         assert_eq!((e.next_header, e.bytes, e.fragment), (17, 8, Some(fragment)));
         assert!(fragment.is_later());
         assert!(!FragmentHeader { fragment: 0x2000, id: 0 }.is_later());
+    }
+
+    #[test]
+    fn a_routing_header_alone_has_stops() {
+        let left = |kind| Extension::parse(kind, &[17, 2, 0, 3, 0, 0, 0, 0]).unwrap().segments_left;
+        assert_eq!([left(extension::ROUTING), left(0), left(44)], [Some(3), None, None]);
     }
 
     fn walk(
