@@ -4,8 +4,8 @@
 //! an arm and of the base, each the parts of `t` with the tracer's own taken off, predict the ratio of their rates, and
 //! say in which part the difference lies. They explain the difference that was measured without a tracer if the
 //! prediction lies within its interval; otherwise the traced segment was not what was measured, or something that is
-//! not the worker's makes the difference, and the table says that they do not. Where the interval holds 1, no difference
-//! is sure: an account that fits explains nothing then.
+//! not the worker's makes the difference, and the table says that they do not. Where the interval holds 1, no
+//! difference is sure: an account that fits explains nothing then.
 
 use super::table::arm_column;
 use super::wording::{arm_name, load_name};
