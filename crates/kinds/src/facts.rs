@@ -183,6 +183,9 @@ pub struct LaneFacts {
     pub takes_stack: bool,
     /// What its ports are.
     pub ports: Ports,
+    /// The ports that a spec names by itself, in their order: devices that are no interfaces, so that a run on them
+    /// asks for no `--on`. Empty where the user names them.
+    pub named_ports: fn(&LaneSpec) -> Vec<String>,
     /// Whether it reports a frame only when the frame was sent, so that the last ones of a run are on their way.
     pub confirms_late: bool,
     /// Whether it learns of each frame that the queue behind its port refused, so that its own counters have it,

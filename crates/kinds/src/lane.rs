@@ -306,6 +306,7 @@ mod tests {
             carries: Shapes::DATAGRAMS,
             takes_stack: false,
             ports: Ports::Interfaces,
+            named_ports: |_| Vec::new(),
             confirms_late: false,
             told_of_refusals: false,
             passing_costs: None,

@@ -161,6 +161,7 @@ impl LaneKind for UnixKind {
         carries: Shapes::FRAMES,
         takes_stack: true,
         ports: Ports::Devices,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: None,

@@ -38,6 +38,7 @@ impl LaneKind for AfXdpKind {
         carries: Shapes::FRAMES,
         takes_stack: true,
         ports: Ports::Interfaces,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: Some("one BPF_PROG_RUN system call per frame"),

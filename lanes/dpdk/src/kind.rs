@@ -1,6 +1,6 @@
 //! Lane `dpdk` as a row of the table of lanes: ports are opened once, each worker has a queue of each.
 
-use crate::{DpdkLane, DpdkPorts, FlowRules};
+use crate::{DpdkLane, DpdkPorts, FlowRules, config::Config, device::Device};
 use laneway_core::{CapsReport, ClockDomain, KernelHalf, Lane, LaneError, PortId};
 use laneway_flow::Offload;
 use laneway_kinds::{
@@ -22,6 +22,15 @@ const CLIENT: &str = "role=client";
 /// The interface that a driver creates for a mode that is tried, or the name of a port that is none.
 const OWN_INTERFACE: &str = "lwprobe0";
 
+/// The addresses of `pci=`.
+fn named_ports(spec: &LaneSpec) -> Vec<String> {
+    // What is wrong with the spec the lane says when it opens.
+    match Config::read(spec, 1).map(|config| config.device) {
+        Ok(Device::Pci(addresses)) => addresses,
+        _ => Vec::new(),
+    }
+}
+
 const MODES: &[Mode] = &[
     Mode::new("dpdk:net_af_packet", Shape::Frames, Needs::Interface),
     Mode::new("dpdk:net_af_xdp", Shape::Frames, Needs::Interface),
@@ -42,6 +51,7 @@ impl LaneKind for DpdkKind {
         carries: Shapes::FRAMES,
         takes_stack: true,
         ports: Ports::Devices,
+        named_ports,
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: None,
@@ -123,6 +133,14 @@ mod tests {
         ] {
             assert_eq!(wiring(spec), Ok(expected), "{spec}");
         }
+    }
+
+    #[test]
+    fn a_spec_of_pci_devices_names_its_ports() {
+        let named = |spec: &str| (DpdkKind::FACTS.named_ports)(&spec.parse().expect("a spec"));
+        let two = ["0000:01:00.0", "0000:01:00.1"].map(str::to_owned);
+        assert_eq!(named("dpdk:pci=0000:01:00.0+0000:01:00.1,csum"), two);
+        assert!(named("dpdk:net_af_packet").is_empty() && named("dpdk:pci=nonsense").is_empty());
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl DpdkLane {
     ///
     /// `interfaces` are network interfaces for net_af_packet and net_af_xdp, names of interfaces to
     /// create for net_tap, capture files or interfaces for net_pcap, and mere names for net_memif,
-    /// net_ring and net_null. With `pci=` the addresses count, and `interfaces` may be empty.
+    /// net_ring and net_null. With `pci=` they are its addresses, or empty.
     /// Interfaces that carry a default route, and PCI devices that the kernel uses, are refused unless
     /// `force`.
     ///
@@ -314,7 +314,18 @@ impl DpdkPorts {
         let config = Config::read(spec, workers)?;
         let given: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         let names: Vec<&str> = match &config.device {
-            Device::Pci(addresses) => addresses.iter().map(String::as_str).collect(),
+            Device::Pci(addresses) => {
+                let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+                if !given.is_empty() && given != addresses {
+                    return Err(LaneError::Refused {
+                        lane: NAME.to_owned(),
+                        name: given.join(","),
+                        why: format!("pci= names the ports, {}", addresses.join(",")),
+                        hint: "leave out --on".to_owned(),
+                    });
+                }
+                addresses
+            }
             _ => given,
         };
         check_names(&config, &names)?;

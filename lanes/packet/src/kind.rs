@@ -35,6 +35,7 @@ impl LaneKind for PacketKind {
         carries: Shapes::FRAMES,
         takes_stack: true,
         ports: Ports::Interfaces,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: true,
         passing_costs: None,

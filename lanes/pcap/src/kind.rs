@@ -22,6 +22,7 @@ impl LaneKind for PcapKind {
         carries: Shapes::FRAMES,
         takes_stack: false,
         ports: Ports::Files,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: None,

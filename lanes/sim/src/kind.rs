@@ -26,6 +26,7 @@ impl LaneKind for SimKind {
         carries: Shapes::NONE,
         takes_stack: false,
         ports: Ports::Simulated,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: None,

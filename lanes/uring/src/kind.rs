@@ -29,6 +29,7 @@ impl LaneKind for UringKind {
         carries: Shapes::FRAMES.and(Shapes::DATAGRAMS).and(Shapes::STREAMS),
         takes_stack: false,
         ports: Ports::Interfaces,
+        named_ports: |_| Vec::new(),
         confirms_late: true,
         told_of_refusals: false,
         passing_costs: None,

@@ -26,6 +26,7 @@ impl LaneKind for XdpKind {
         carries: Shapes::KERNEL,
         takes_stack: false,
         ports: Ports::Interfaces,
+        named_ports: |_| Vec::new(),
         confirms_late: false,
         told_of_refusals: false,
         passing_costs: None,

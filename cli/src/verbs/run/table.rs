@@ -96,9 +96,11 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let lane = facts_of::<L>(spec).map_err(Failure::input)?;
     let cpus = worker_cpus(common.workers, &common.cpus)?;
     let workers = cpus.as_ref().map_or(1, Vec::len);
-    let named = match common.on.is_empty() && !lane.is_the_kernels() {
-        true => A::interfaces(own)?,
-        false => common.on.clone(),
+    let of_spec = (lane.named_ports)(spec);
+    let named = match (common.on.is_empty(), of_spec.is_empty()) {
+        (true, false) => of_spec,
+        (true, true) if !lane.is_the_kernels() => A::interfaces(own)?,
+        _ => common.on.clone(),
     };
     let on = On { spec, lane, interfaces: &named, workers };
     let run = A::plan(own, on)?;
