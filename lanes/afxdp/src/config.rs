@@ -44,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) tx_entries: u32,
     pub(crate) fill_entries: u32,
     pub(crate) queue: u32,
+    /// Behind the last queue that any worker serves.
+    pub(crate) queues_end: u32,
     pub(crate) burst_frames: usize,
     pub(crate) copy_mode: CopyMode,
     pub(crate) generic: bool,
@@ -58,6 +60,7 @@ impl Config {
     /// Reads every knob of `spec`.
     pub(crate) fn read(spec: &LaneSpec) -> Result<Config, LaneError> {
         let knobs = spec.knobs();
+        let queue = knobs.number("queue", 0, 0..=QUEUES_MAX - 1)? as u32;
         let copy = knobs.flag("copy")?;
         let zero_copy = knobs.flag("zero-copy")?;
         let generic = knobs.flag("generic")?;
@@ -75,7 +78,8 @@ impl Config {
             rx_entries: knobs.power_of_two("rx", 2048, 1..=RING_ENTRIES_MAX)? as u32,
             tx_entries: knobs.power_of_two("tx", 2048, 1..=RING_ENTRIES_MAX)? as u32,
             fill_entries: knobs.power_of_two("fill", 2048, 1..=RING_ENTRIES_MAX)? as u32,
-            queue: knobs.number("queue", 0, 0..=QUEUES_MAX - 1)? as u32,
+            queue,
+            queues_end: queue + 1,
             burst_frames: knobs.burst()?,
             copy_mode: if zero_copy { CopyMode::ZeroCopy } else { CopyMode::Copy },
             generic,

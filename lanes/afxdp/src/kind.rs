@@ -61,7 +61,8 @@ impl LaneKind for AfXdpKind {
         if opening.workers == 1 {
             return Ok(AfXdpShared::Alone(opening.to_request()));
         }
-        let steering = Steering::attach(opening.spec, opening.interfaces, opening.force)?;
+        let steering =
+            Steering::attach(opening.spec, opening.interfaces, opening.workers, opening.force)?;
         Ok(AfXdpShared::Steered(steering))
     }
 

@@ -248,8 +248,10 @@ impl AfXdp {
         report.fact("interface", interface.name());
         report.fact("mtu_bytes", mtu_bytes);
         report.fact("queue", config.queue);
-        let queues = interface.channels();
-        report.fact("rx_queues", queues.map_or_else(|| "unknown".to_owned(), |c| c.rx.to_string()));
+        // Read behind the program's attachment: virtio-net then receives by more queues than before.
+        let rx_queues = interface.channels().map(|channels| channels.rx);
+        report.fact("rx_queues", rx_queues.map_or_else(|| "unknown".to_owned(), |n| n.to_string()));
+        report.notes.extend(rx_queues.and_then(|n| unserved_queues(config, interface.name(), n)));
         report.fact("xdp_mode", program.mode());
         report.fact("xdp_program_id", program.id());
         report.fact("copy_mode", if granted.zero_copy { "zero-copy" } else { "copy" });
@@ -534,6 +536,20 @@ impl FrameLane for AfXdp {
         // Left out by poll.
         self.poll[port.index()].fd = -1;
     }
+}
+
+/// Of the last worker's lane: queues by which the interface receives and that no worker serves.
+fn unserved_queues(config: &Config, interface: &str, rx_queues: u32) -> Option<String> {
+    let Config { queue, queues_end, .. } = *config;
+    if queue + 1 != queues_end || queues_end >= rx_queues {
+        return None;
+    }
+    let more = rx_queues - queues_end;
+    Some(format!(
+        "`{interface}` receives by {rx_queues} queues, and no worker serves the last {more}: their frames go to the \
+         kernel's stack; use more workers, or have it receive by {queues_end} (`ethtool -X {interface} equal \
+         {queues_end}` while this runs)"
+    ))
 }
 
 /// Adds the kernel's losses under the contract's names.

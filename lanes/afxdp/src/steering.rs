@@ -11,7 +11,7 @@
 //! table and no number of queues (`ethtool -X`, `-L`).
 
 use crate::{
-    config::{self, Config},
+    config::{self, Config, QUEUES_MAX},
     interface::{check_names, find},
     program::Program,
 };
@@ -35,18 +35,21 @@ struct Steered {
 }
 
 impl Steering {
-    /// Attaches a program to each of `interfaces`, in this thread's network namespace. Until a worker
-    /// opens a lane, every frame goes to the kernel's stack.
+    /// Attaches a program to each of `interfaces`, in this thread's network namespace, for as many
+    /// `workers`. Until a worker opens a lane, every frame goes to the kernel's stack.
     ///
     /// # Errors
     /// As [`AfXdp::open`](crate::AfXdp::open), for all that needs no socket.
     pub fn attach<S: AsRef<str>>(
         spec: &LaneSpec,
         interfaces: &[S],
+        workers: usize,
         force: bool,
     ) -> Result<Steering, LaneError> {
         config::check_lane(spec)?;
-        let config = Config::read(spec)?;
+        let mut config = Config::read(spec)?;
+        config.queues_end =
+            config.queue + u32::try_from(workers).unwrap_or(u32::MAX).min(QUEUES_MAX as u32);
         let interfaces: Vec<&str> = interfaces.iter().map(AsRef::as_ref).collect();
         check_names(&interfaces)?;
         match attach_all(&config, &interfaces, force) {

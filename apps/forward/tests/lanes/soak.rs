@@ -216,7 +216,8 @@ fn forward_by(
     let run = match lane {
         "afxdp" => {
             let spec = "afxdp".parse().expect("a spec");
-            let steering = Steering::attach(&spec, &NEAR, false).unwrap_or_else(|e| panic!("{e}"));
+            let steering =
+                Steering::attach(&spec, &NEAR, 2, false).unwrap_or_else(|e| panic!("{e}"));
             workers.run(|worker| {
                 let lane = AfXdp::open_steered(&steering, worker.id.0)?;
                 work.on(worker, lane, done)

@@ -309,6 +309,15 @@ fn queues_are_reported_and_one_that_is_not_there_is_refused() {
         (&*lane.caps(PORT).facts["rx_queues"], &*lane.caps(PORT).facts["queue"]),
         ("2", "1")
     );
+    assert!(lane.caps(PORT).notes.is_empty(), "queue 0 was left out on purpose");
+    drop(lane);
+    let first = open("afxdp").unwrap();
+    let notes = &first.caps(PORT).notes;
+    assert!(
+        notes.len() == 1 && notes[0].contains("by 2 queues, and no worker serves the last 1"),
+        "{notes:?}"
+    );
+    drop(first);
     let message = refusal("afxdp:queue=2");
     assert!(message.contains("2 receive queues, so no queue 2"), "{message}");
     assert!(message.contains("at most 2"), "the cable was made with two: {message}");

@@ -36,7 +36,7 @@ macro_rules! two_queues {
 }
 
 fn steer(text: &str) -> Steering {
-    Steering::attach(&spec(text), &NEAR[..1], false).unwrap_or_else(|e| panic!("{text}: {e}"))
+    Steering::attach(&spec(text), &NEAR[..1], 2, false).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 fn worker(steering: &Steering, worker: usize) -> AfXdp {
@@ -124,6 +124,7 @@ fn the_program_stays_until_the_last_of_its_users_is_gone() {
     for (lane, queue) in [(&one, "0"), (&two, "1")] {
         let facts = &lane.caps(PORT).facts;
         assert_eq!((&*facts["queue"], &*facts["rx_queues"]), (queue, "2"));
+        assert!(lane.caps(PORT).notes.is_empty(), "both queues are served");
         assert_eq!(
             (&*facts["xdp_program_id"], &*facts["xdp_program_shared"]),
             (&*id.to_string(), "yes")
@@ -186,7 +187,7 @@ fn two_steerings_of_one_interface_do_not_fit() {
     let _world = two_queues!(1);
     let _first = steer("afxdp");
     for second in [
-        Steering::attach(&spec("afxdp"), &NEAR[..1], false).err(),
+        Steering::attach(&spec("afxdp"), &NEAR[..1], 2, false).err(),
         AfXdp::open(&spec("afxdp:queue=1"), &NEAR[..1], false).err(),
     ] {
         assert!(matches!(second, Some(LaneError::Busy { .. })), "{second:?}");
@@ -196,7 +197,7 @@ fn two_steerings_of_one_interface_do_not_fit() {
 #[test]
 fn steering_of_several_interfaces_gives_each_worker_a_port_on_each() {
     let world = two_queues!(2);
-    let steering = Steering::attach(&spec("afxdp"), &NEAR[..2], false).unwrap();
+    let steering = Steering::attach(&spec("afxdp"), &NEAR[..2], 2, false).unwrap();
     let mut lane = worker(&steering, 1);
     assert_eq!(lane.ports(), 2);
     drop(worker(&steering, 0));
@@ -234,7 +235,7 @@ fn an_interface_that_goes_ends_every_worker() {
 fn steering_is_refused_for_the_same_reasons_as_a_lane() {
     let world = two_queues!(1);
     let refusal = |text: &str, names: &[&str]| {
-        Steering::attach(&spec(text), names, false).err().expect(text).to_string()
+        Steering::attach(&spec(text), names, 2, false).err().expect(text).to_string()
     };
     assert!(refusal("afxdp", &["nowhere0"]).contains("no interface `nowhere0`"));
     assert!(refusal("afxdp", &[]).contains("no interface was given"));
@@ -242,7 +243,7 @@ fn steering_is_refused_for_the_same_reasons_as_a_lane() {
     assert!(refusal("afxdp:frames=1", &NEAR[..1]).contains("umem too small"));
     let unprivileged = std::thread::spawn(|| {
         give_up_capabilities();
-        Steering::attach(&spec("afxdp"), &NEAR[..1], false).err()
+        Steering::attach(&spec("afxdp"), &NEAR[..1], 2, false).err()
     });
     let unprivileged = unprivileged.join().expect("no panic");
     assert!(matches!(unprivileged, Some(LaneError::NotPermitted { .. })), "{unprivileged:?}");
