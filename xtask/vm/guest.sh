@@ -72,6 +72,7 @@ step() {
     case $1 in
     lanes) lanes "$seconds" >"$own/$name.log" 2>&1 </dev/null ;;
     race) race "$seconds" >"$own/$name.log" 2>&1 </dev/null ;;
+    nics) shift && timeout --kill-after=20 "$seconds" bash $own/nics.sh "$laneway" "$kernel" "$@" >"$own/$name.log" 2>&1 </dev/null ;;
     *) timeout --kill-after=5 "$seconds" "$@" >"$own/$name.log" 2>&1 </dev/null ;;
     esac
     code=$?

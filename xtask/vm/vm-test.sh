@@ -5,6 +5,10 @@
 #
 #   xtask/vm/vm-test.sh --short|--long [CARGO_SCOPE...]     make vm-test, make vm-test MODE=--short
 #
+# The long form also has network cards that are not here (nics.sh). KERNELS="6.12" and STEPS='^nic-' (a regular
+# expression of step names) in the environment leave out the rest; LANEWAY=PROGRAM takes this program, and builds
+# nothing where the steps need nothing else.
+#
 # Needs root, qemu-system-x86, cpio, xz-utils and a Debian whose package lists hold the kernels: packages
 # of kernels and of busybox are downloaded and unpacked, not installed. What is missing is one line,
 # `skipped: <reason>`, and no failure. What must always hold: the host's files are read-only in the guest;
@@ -15,27 +19,31 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 here=xtask/vm
 form=long
-form=long
 if [ $# -gt 0 ]; then
     [ "$1" != --short ] || form=short
     shift
 fi
 scope=("${@:---workspace}")
 
-KERNELS=(6.1 6.12)
+read -ra KERNELS <<<"${KERNELS:-6.1 6.12}"
+STEPS=${STEPS:-.}
 # A guest has so long, boot included.
 SECONDS_SHORT=140
-SECONDS_LONG=1200
+SECONDS_LONG=5400
 MEMORY_MB=3072
 # What the kernel packages have as modules and the steps need, with what those need.
 MODULES="virtio virtio_ring virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev 9p 9pnet 9pnet_virtio
 netfs fscache overlay veth tun tap af_packet sch_tbf sch_ingress cls_bpf bridge stp llc 8021q garp mrp dummy"
+# And those of cards, of DPDK's way to them.
+MODULES_NICS="failover net_failover virtio_net pps_core ptp e1000e vmxnet3 irqbypass iommufd vfio vfio_virqfd
+vfio_iommu_type1 vfio-pci-core vfio-pci"
 LOG_LINES_MAX=40
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
 cache=$target/vm/cache
 own=
 guest=
+wires=
 
 say() { printf 'vm: %s\n' "$*"; }
 skip_all() { say "skipped: $*"; exit 0; }
@@ -44,6 +52,7 @@ finish() {
     trap '' HUP INT TERM
     if [ -n "$guest" ]; then kill "$guest" 2>/dev/null && wait "$guest" || true; fi
     if [ -n "$own" ]; then rm -rf "$own"; fi
+    if [ -n "$wires" ]; then ip netns del "$wires" 2>/dev/null || true; fi
 }
 trap finish EXIT
 trap 'exit 129' HUP
@@ -78,7 +87,7 @@ initrd() {
     cp "$cache/busybox-static/bin/busybox" "$files/bin/"
     cp $here/init.sh "$files/init"
     chmod +x "$files/init"
-    for name in $MODULES; do
+    for name in $MODULES $([ $form = short ] || echo "$MODULES_NICS"); do
         find "$kernel"/lib/modules/*/kernel "$kernel"/usr/lib/modules/*/kernel -name "$name.ko*" \
             -exec cp {} "$files/modules/" \; 2>/dev/null || true
     done
@@ -109,27 +118,77 @@ build() {
         cargo build "${scope[@]}" --message-format=json-render-diagnostics --example load_objects)
 }
 
+# A namespace of the host with the far ends of virtio's cable: a card with several queues needs a tap with as many.
+lay_wires() {
+    wires=laneway-vm-$$
+    ip netns add $wires || { wires=; return 1; }
+    local name
+    ip netns exec $wires sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+    ip -n $wires tuntap add name near mode tap multi_queue vnet_hdr &&
+        ip -n $wires tuntap add name far mode tap vnet_hdr &&
+        ip -n $wires link add name cable type bridge mcast_snooping 0 || return 1
+    # A cable and no switch: the capture has frames of both directions, and none may stay away because a frame
+    # from its destination was seen on the same side.
+    for name in near far; do
+        ip -n $wires link set $name master cable up && ip -n $wires link set $name type bridge_slave learning off || return 1
+    done
+    ip -n $wires link set cable up
+}
+
+# The cards under test end in 01 to 03, their far ends in 11 to 13. A card has a queue for each CPU and as many for
+# native XDP's sends. Behind an IOMMU, as zero copy and vfio want it.
+nic_options() {
+    local mac=02:4c:57:01:00
+    echo "-machine q35 -device intel-iommu,intremap=on,device-iotlb=on
+        -netdev tap,id=near,ifname=near,script=no,downscript=no,queues=4,vhost=off
+        -device virtio-net-pci,netdev=near,mac=$mac:01,mq=on,vectors=10,rss=on,hash=on,disable-legacy=on,iommu_platform=on,ats=on
+        -netdev tap,id=far,ifname=far,script=no,downscript=no,vhost=off
+        -device virtio-net-pci,netdev=far,mac=$mac:11"
+    local number model
+    for number in 2 3; do
+        model=$([ $number = 2 ] && echo e1000e || echo vmxnet3)
+        echo "-netdev hubport,id=near$number,hubid=$number -device $model,netdev=near$number,mac=$mac:0$number
+            -netdev hubport,id=far$number,hubid=$number -device virtio-net-pci,netdev=far$number,mac=$mac:1$number"
+    done
+}
+
 # The steps of a guest: seconds at most, name, command.
-steps() {
-    local forms seconds package name test binary
+all_steps() {
+    local forms seconds package name test binary model exact
     echo "90 lanes lanes"
+    if [ $form = long ]; then
+        for model in virtio e1000e vmxnet3; do
+            for name in kernel spread dpdk; do echo "300 nic-$name-$model nics $name $model"; done
+        done
+    fi
+    [ -n "$artefacts" ] || return 0
     binary=$(executable crates/bpf example load_objects)
     echo "60 objects ${binary:-false} $(object_folders | tr '\n' ' ')"
     while read -r forms seconds package name test; do
         case $forms in "$form" | both) ;; *) continue ;; esac
         # What was not built fails there.
         binary=$(executable "$package" test "$name")
-        echo "$seconds ${package##*/}.$test ${binary:-false} --exact --nocapture --test-threads=1 $test"
+        # A name that ends in :: is a module's, with all its tests.
+        case $test in *::) exact= ;; *) exact=--exact ;; esac
+        echo "$seconds ${package##*/}.$test ${binary:-false} $exact --nocapture --test-threads=1 $test"
     done <$here/tests
     if [ $form = long ]; then
         echo "600 race race"
     fi
 }
+steps() { all_steps | awk -v wanted="$STEPS" '$2 ~ wanted'; }
 
 # One kernel; the number of what failed there is its answer.
 run() {
     local kernel=$1 package files seconds=$SECONDS_LONG why name shown begin=$SECONDS
-    [ $form = long ] || seconds=$SECONDS_SHORT
+    local options=(-nic none) arguments="" inside=()
+    if [ $form = short ]; then
+        seconds=$SECONDS_SHORT
+    else
+        read -rd '' -a options < <(nic_options) || true
+        arguments="intel_iommu=on"
+        inside=(nsenter "--net=/run/netns/$wires")
+    fi
     package=$(kernel_package "$kernel") || {
         say "skipped: $kernel: no package linux-image-$kernel-amd64 (apt-get update; bookworm-security has it)"
         return 0
@@ -140,10 +199,10 @@ run() {
     files=$cache/$package
     own=$(mktemp -d "$target/vm/run.XXXXXX")
     initrd "$files" "$own/files" >"$own/initrd" && rm -rf "$own/files"
-    cp $here/guest.sh "$own/guest.sh"
+    cp $here/guest.sh $here/nics.sh "$own/"
     pwd >"$own/root"
     echo "$kernel" >"$own/kernel"
-    executable cli bin laneway >"$own/laneway"
+    { [ -z "$laneway" ] && executable cli bin laneway || echo "$laneway"; } >"$own/laneway"
     steps >"$own/steps"
     # All that the guest says is kept, its progress is shown. In the background, as only `wait` lets a signal
     # through at once; ends with the guest.
@@ -152,9 +211,9 @@ run() {
     shown=$!
     # The kernel's check of its timer fails where the host has no time for the guest.
     # Without acceleration also where /dev/kvm is: nested, it may abort (a register that cannot be set).
-    timeout --kill-after=5 "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m $MEMORY_MB \
-        -nographic -no-reboot -nic none -kernel "$files"/boot/vmlinuz-* -initrd "$own/initrd" \
-        -append "console=ttyS0 quiet panic=-1 no_timer_check" \
+    "${inside[@]}" timeout --kill-after=5 "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m $MEMORY_MB \
+        -nographic -no-reboot "${options[@]}" -kernel "$files"/boot/vmlinuz-* -initrd "$own/initrd" \
+        -append "console=ttyS0 quiet panic=-1 no_timer_check $arguments" \
         -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
         -virtfs "local,path=$own,mount_tag=own,security_model=none" >"$own/said" 2>&1 </dev/null &
     guest=$!
@@ -187,7 +246,10 @@ for tool in qemu-system-x86_64 cpio xz apt-get dpkg-deb; do
     command -v $tool >/dev/null || skip_all "no $tool here (cargo xtask install --vm)"
 done
 mkdir -p "$cache"
-build
+laneway=${LANEWAY:-}
+# With a program in hand, steps of tests are left out.
+[ -n "$laneway" ] || build
 failed=0
+[ $form = short ] || lay_wires || { say "skipped: network cards: no tap device or bridge here"; form=short; }
 for kernel in "${KERNELS[@]}"; do run "$kernel"; done
 [ $failed -eq 0 ]
