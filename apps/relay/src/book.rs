@@ -239,7 +239,7 @@ impl Book {
         let answers = self.order_all(|| Order::Share, PATIENCE)?;
         let inputs = answers.into_iter().map(|answer| match answer {
             Answer::Shared(inputs) => inputs,
-            Answer::Done | Answer::Failed(_) | Answer::Told(_) => None,
+            Answer::Done | Answer::Failed(_) | Answer::State(_) => None,
         });
         Ok(Share { rules, generation, inputs: inputs.collect() })
     }
@@ -337,7 +337,7 @@ impl Book {
 
     fn done(&self, worker: usize) -> Result<(), String> {
         match self.workers[worker].wait(PATIENCE) {
-            Ok(Answer::Done | Answer::Told(_) | Answer::Shared(_)) => Ok(()),
+            Ok(Answer::Done | Answer::State(_) | Answer::Shared(_)) => Ok(()),
             Ok(Answer::Failed(why)) => Err(why),
             Err(why) => Err(no_answer(why)),
         }
@@ -351,7 +351,7 @@ impl Book {
         let _turn = self.in_turn()?;
         let mut all = WorkerState::default();
         for answer in self.order_all(|| Order::Tell, PATIENCE)? {
-            if let Answer::Told(state) = answer {
+            if let Answer::State(state) = answer {
                 all.merge(state);
             }
         }

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_a_value_that_does_not_depend_on_the_kernel() {
+    fn a_field_left_out_has_a_value_that_does_not_depend_on_the_kernel() {
         let plan = |text: &str| toml::from_str::<Output>(text).expect("well formed").plan();
         let host = plan("destination = '192.0.2.1:5'");
         let group = plan("destination = '[ff05::1]:5'\nwhen_full = 'oldest'");

@@ -9,7 +9,7 @@ use crate::{
     handover::{Predecessor, Successor, Taken},
     links::Follower,
 };
-use laneway_control::{Answerer, ControlSocket, Said};
+use laneway_control::{Answerer, ControlSocket, LineAnswer};
 use laneway_kinds::{Failure, Session};
 use laneway_linux::monotonic_ns;
 use laneway_terminal::{Supervisor, note};
@@ -201,15 +201,15 @@ struct Speaker {
 }
 
 impl Answerer for Speaker {
-    fn answer(&self, line: &str) -> Said {
+    fn answer(&self, line: &str) -> LineAnswer {
         if line.trim().is_empty() {
-            return Said::Done(String::new());
+            return LineAnswer::Done(String::new());
         }
         let book = &self.predecessor.book;
         match serde_json::from_str(line) {
             Ok(Request::Watch {}) => {
                 let book = Arc::clone(book);
-                Said::Told(Box::new(move |teller| {
+                LineAnswer::Streamed(Box::new(move |teller| {
                     loop {
                         teller.tell(&answer(&book, r#"{"command":"status"}"#))?;
                         teller.wait(WATCH_INTERVAL)?;
@@ -220,11 +220,11 @@ impl Answerer for Speaker {
             Ok(Request::Take { offer }) => self.predecessor.take(offer),
             Ok(Request::Replace { .. }) => {
                 self.supervisor.reloading(Duration::from_nanos(monotonic_ns()));
-                let answer = said(answer(book, line));
+                let answer = line_answer(answer(book, line));
                 self.supervisor.ready();
                 answer
             }
-            _ => said(answer(book, line)),
+            _ => line_answer(answer(book, line)),
         }
     }
 
@@ -233,7 +233,11 @@ impl Answerer for Speaker {
     }
 }
 
-fn said(answer: String) -> Said {
+fn line_answer(answer: String) -> LineAnswer {
     // The console's own word for a refusal, which a program reads; a person reads the socket's.
-    if answer.starts_with("{\"error\"") { Said::Wrong(answer) } else { Said::Done(answer) }
+    if answer.starts_with("{\"error\"") {
+        LineAnswer::Wrong(answer)
+    } else {
+        LineAnswer::Done(answer)
+    }
 }

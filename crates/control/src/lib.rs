@@ -20,19 +20,19 @@
 //! What it does not do: it knows no command and no app, prints nothing, and executes nothing: an [`Answerer`] does.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod client;
 mod lines;
 mod rights;
-mod said;
 mod socket;
 mod talk;
 
+pub use answer::{Answerer, Gone, LINE_BYTES_MAX, LineAnswer, Reaction, Tale, Teller};
 pub use client::{
     ANSWER_BYTES_MAX, ANSWER_WAIT, Answer, Client, ClientError, HANDED_MAX, Heard, ask,
 };
 pub use lines::{Next, SKIPPED_BYTES_MAX, next_line};
 pub use rights::DESCRIPTORS_MAX;
-pub use said::{Answerer, Gone, LINE_BYTES_MAX, Reaction, Said, Tale, Teller};
 pub use socket::{CLIENTS_MAX, ControlError, ControlSocket};
 
 /// How the first line of a refusal begins.

@@ -5,7 +5,7 @@
 //!                └─▶ listener ─(descriptor)─▶ a successor: adopt ─▶ serve;   here: let_go, the file stays
 //! ```
 
-use crate::said::Answerer;
+use crate::answer::Answerer;
 use crate::talk::{converse, refuse};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{

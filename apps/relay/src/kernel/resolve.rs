@@ -276,8 +276,8 @@ mod tests {
             ("source = '203.0.113.7', ", "", &[]),
         ] {
             assert!(RULE.contains(from), "{from}");
-            let said = resolved(&RULE.replacen(from, to, 1)).map(drop);
-            match said {
+            let result = resolved(&RULE.replacen(from, to, 1)).map(drop);
+            match result {
                 Ok(()) => assert!(parts.is_empty(), "{to} is not refused"),
                 Err(why) => {
                     assert!(why.starts_with("rule ("), "{why}");

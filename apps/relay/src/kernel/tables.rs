@@ -289,7 +289,7 @@ mod tests {
         let second = tables.change(rules(&[(2, vec![3, 2], 1), (1, vec![2, 3], 0)]));
         assert!(second.entries.iter().all(|(map, ..)| *map != "exits"));
         assert_eq!(tables.rules[1].slot, slots[0]);
-        assert!(!slots.contains(&tables.rules[0].slot), "nobody may know the new one's");
+        assert!(!slots.contains(&tables.rules[0].slot), "no worker may know the new one's");
         let gone: Vec<_> = second.gone.iter().map(|(rule, next)| (rule.slot, *next)).collect();
         assert_eq!(gone, [(slots[1], Some(0))]);
     }

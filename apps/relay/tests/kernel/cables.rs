@@ -251,8 +251,8 @@ fn a_group_arrives_at_two_outputs_as_each_of_them_says() {
                 far.send(window);
                 // Relayed to no output: no rule asks for it.
                 far.send(&[numbered(group, 5001, 0)]);
-                let came = far.collect([0, window.len(), window.len()]);
-                received.iter_mut().zip(came).for_each(|(all, more)| all.extend(more));
+                let arrived = far.collect([0, window.len(), window.len()]);
+                received.iter_mut().zip(arrived).for_each(|(all, more)| all.extend(more));
             }
             assert!(received[0].is_empty());
             for (received, output) in received[1..].iter().zip(&rule.outputs) {
