@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_learns_nobody_until_one_is_old() {
+    fn a_full_bucket_learns_no_address_until_one_is_old() {
         let stations = Stations::new(BUCKET, 100, 7);
         let mac = |i: u8| [2, 0, 0, 0, 0, i];
         assert!((0..BUCKET as u8).all(|i| stations.learn(0, mac(i), PortId(0), u64::from(i))));

@@ -36,8 +36,8 @@ impl LiveStats {
 impl StatsSlot {
     /// Says it, unless somebody is reading just now: the next tick comes soon.
     pub(crate) fn publish(&self, stats: &Stats) {
-        if let Ok(mut told) = self.0.try_lock() {
-            told.clone_from(stats);
+        if let Ok(mut shown) = self.0.try_lock() {
+            shown.clone_from(stats);
         }
     }
 }

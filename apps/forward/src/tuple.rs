@@ -29,7 +29,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Comes after everybody.
-    pub(crate) const NOBODY: Found = Found { rank: u64::MAX, rest: 0 };
+    pub(crate) const NONE: Found = Found { rank: u64::MAX, rest: 0 };
 
     pub(crate) fn new(rank: u64, slot: u32, effect: u32) -> Found {
         debug_assert!(rank > 0 && (slot as usize) < SLOTS_MAX && (effect as usize) < SLOTS_MAX);

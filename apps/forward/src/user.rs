@@ -155,8 +155,8 @@ impl Forward {
         looked_up.clear();
         let rules = self.rules.as_ref().filter(|rules| !rules.is_empty(port.index()));
         let Some(rules) = rules else { return };
-        looked_up.extend(part.map(|i| (Parsed::of(burst.frame(i).bytes), Found::NOBODY)));
-        let mut found = [Found::NOBODY; SIDE_BY_SIDE];
+        looked_up.extend(part.map(|i| (Parsed::of(burst.frame(i).bytes), Found::NONE)));
+        let mut found = [Found::NONE; SIDE_BY_SIDE];
         let found = &mut found[..looked_up.len()];
         rules.find_first(port.index(), |i| &looked_up[i].0.fields, found);
         looked_up.iter_mut().zip(found).for_each(|((_, to), found)| *to = *found);
