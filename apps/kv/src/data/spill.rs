@@ -200,7 +200,7 @@ impl Store {
                 Spilling::Done => {}
                 Spilling::Behind => {
                     self.spill.iter_mut().for_each(|spill| spill.values.wait());
-                    self.told_later = self.answered();
+                    self.fetches_ended = self.answered();
                 }
                 Spilling::Nothing => return,
             }
@@ -246,7 +246,7 @@ impl Store {
                         awaited.retain(|one| *one != number);
                     } else {
                         // A client that waits for it learns of it by the next call.
-                        self.told_later.push((number, result));
+                        self.fetches_ended.push((number, result));
                     }
                 }
                 if let Some(spill) = self.spill.as_mut().filter(|_| !awaited.is_empty()) {
@@ -260,7 +260,7 @@ impl Store {
     /// numbers, and why a value is lost.
     pub fn answered(&mut self) -> Vec<(u64, Result<(), String>)> {
         let Some(spill) = &mut self.spill else { return Vec::new() };
-        let mut done = std::mem::take(&mut self.told_later);
+        let mut done = std::mem::take(&mut self.fetches_ended);
         for (number, answer) in spill.values.answers() {
             if let Some(owed) = spill.owed.remove(&number) {
                 match &answer {

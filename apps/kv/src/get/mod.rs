@@ -183,9 +183,9 @@ pub(crate) fn fit(reply: &mut Reply, request_bytes: usize) -> Fate {
         reply.raw(b"\r\n");
         return fate;
     }
-    let told = format!("-TOOLONG {}\r\n", reply.len());
+    let refusal = format!("-TOOLONG {}\r\n", reply.len());
     reply.clear();
-    reply.raw(if told.len() <= room { told.as_bytes() } else { b"-TOOLONG\r\n" });
+    reply.raw(if refusal.len() <= room { refusal.as_bytes() } else { b"-TOOLONG\r\n" });
     Fate::TooLong
 }
 
