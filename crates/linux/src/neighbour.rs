@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_know_is_not_known() {
         let mut table = NeighbourTable::new("here");
-        let nobody = "192.0.2.77".parse().expect("an address");
-        assert_eq!(table.find("lo", nobody), None);
-        assert_eq!(table.find("nowhere0", nobody), None);
+        let absent = "192.0.2.77".parse().expect("an address");
+        assert_eq!(table.find("lo", absent), None);
+        assert_eq!(table.find("nowhere0", absent), None);
     }
 
     proptest! {

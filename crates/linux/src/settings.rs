@@ -429,12 +429,12 @@ mod tests {
     #[test]
     fn a_change_that_fails_leaves_neither_record_nor_change() {
         let host = Host::new("fails", 5);
-        let told = host.settings.add(&host.setting, 1, |change| {
+        let refused = host.settings.add(&host.setting, 1, |change| {
             assert!(change.record_path().exists() && change.lock_path().exists());
             assert_eq!(host.value(), 5, "the record comes first");
             Err(io::Error::other("the guard is gone"))
         });
-        assert!(told.unwrap_err().to_string().contains("the guard is gone"));
+        assert!(refused.unwrap_err().to_string().contains("the guard is gone"));
         let nowhere = host.folder.join("nowhere");
         let error = host.settings.add(&nowhere, 1, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sleeps_is_armed_first() {
+    fn receiving_is_armed_before_a_sleep() {
         let mut receiving = Receiving::new();
         turns(&mut receiving, 2 * BUSY_TURNS, 1);
         assert!(receiving.looks > 0);

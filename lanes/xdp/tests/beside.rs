@@ -75,7 +75,7 @@ fn a_program_is_found_by_its_number_and_by_its_pin() {
 }
 
 #[test]
-fn what_is_no_program_is_told_apart() {
+fn what_is_no_program_is_distinguished() {
     let Some(loaded) = loaded() else { return };
     let gone = loaded.program_id().unwrap();
     drop(loaded);

@@ -338,7 +338,7 @@ impl StreamApp for StreamProbe {
         assert_eq!(conn.closed, None, "bytes of {id:?} after its close");
         assert!(!conn.shut, "bytes of {id:?}, which the app has closed");
         assert!(!conn.paused, "bytes of {id:?}, which is paused");
-        assert!(!conn.awaits_room, "bytes of {id:?} before it was told of room");
+        assert!(!conn.awaits_room, "bytes of {id:?} before room was reported");
         assert!(!bytes.is_empty(), "no bytes of {id:?} are shown");
         assert!(bytes.starts_with(&conn.left), "{id:?}: what was not consumed comes first");
         conn.shown.push(bytes.len());

@@ -168,7 +168,7 @@ fn a_queue_serves_one_worker() {
 }
 
 #[test]
-fn a_worker_too_many_is_told_how_many_queues_there_are() {
+fn a_worker_too_many_is_refused_with_the_number_of_queues() {
     let _world = two_queues!(1);
     let steering = steer("afxdp:queue=1");
     let _only = worker(&steering, 0);
@@ -210,7 +210,7 @@ fn steering_of_several_interfaces_gives_each_worker_a_port_on_each() {
             break;
         }
     }
-    assert!(seen > 0, "no flow came by queue 1 of the second interface");
+    assert!(seen > 0, "no flow arrived by queue 1 of the second interface");
 }
 
 #[test]
