@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_sender() {
+    fn the_unspecified_address_is_no_sender() {
         for bad in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"]
         {
             assert!(!is_sender(bad.parse().unwrap()), "{bad}");

@@ -260,8 +260,8 @@ impl Host {
         let to_us = ethernet.destination == interface.mac;
         let to_many = ethernet.destination[0] & 1 == 1;
         // A frame of our own, returned over a loop, or a source that cannot be.
-        let from_nobody = ethernet.source == interface.mac || ethernet.source[0] & 1 == 1;
-        if !(to_us || to_many) || from_nobody {
+        let has_wrong_source = ethernet.source == interface.mac || ethernet.source[0] & 1 == 1;
+        if !(to_us || to_many) || has_wrong_source {
             return self.rest(DropReason::NotForUs);
         }
         if is_cut {

@@ -460,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_the_table_stays_bounded_and_consistent(
+        fn the_table_stays_bounded_and_consistent_under_any_messages(
             steps in proptest::collection::vec((0u8..4, 0u8..20, 0u64..2_000_000_000), 1..300)
         ) {
             let mut t = table(|l| (l.neighbours_max, l.waiting_max) = (8, 4));

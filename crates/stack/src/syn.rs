@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_imagined_syn_says_what_it_was_told(
+        fn an_imagined_syn_has_the_options_of_the_cookie(
             options in options(), sequence: u32, window: u16, ports: [u16; 2], v6: bool
         ) {
             let ips = if v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] };

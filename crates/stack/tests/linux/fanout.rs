@@ -65,8 +65,8 @@ fn every_copy_is_sent_or_has_a_reason<L: FrameLane>(spec: &str, open: Open<L>, g
     let (mut waits, mut sent) = (0, 0);
     while waits < WAITS_MAX && (app.seen < DATAGRAMS || left() != sent) {
         stack.serve(&mut app, &MonotonicClock).expect("the lane serves");
-        let told = ANNOUNCEMENTS + stack.events().solicitations_answered;
-        sent = stack.counters(PortId(0)).tx_frames + told;
+        let answered = ANNOUNCEMENTS + stack.events().solicitations_answered;
+        sent = stack.counters(PortId(0)).tx_frames + answered;
         stack.wait(Duration::from_millis(10)).expect("the lane waits");
         waits += 1;
     }
