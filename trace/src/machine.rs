@@ -129,7 +129,7 @@ pub(crate) struct ThreadState {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     /// Its first event that is not the kernel's.
-    pub(crate) told_ns: Option<u64>,
+    pub(crate) recorded_from_ns: Option<u64>,
     pub(crate) kernel_ns: [u64; JOINS],
     pub(crate) ledger: Ledger,
     /// Time by context, ns; its calls on this thread alone.
@@ -218,7 +218,7 @@ pub(crate) struct Counts {
     pub(crate) samples: u64,
     pub(crate) holes: Vec<(u64, u64)>,
     /// Of each of these: events that are missing, and the thread where it concerns only one.
-    pub(crate) holes_told: Vec<(Option<u64>, Option<u32>)>,
+    pub(crate) hole_details: Vec<(Option<u64>, Option<u32>)>,
 }
 
 /// Reads a whole trace into tables. Feed it through [`Consumer`].
@@ -420,7 +420,7 @@ impl Consumer for Machine {
         if self.counts.holes.len() < HOLES_MAX {
             self.counts.holes.push((loss.from_ns, loss.to_ns));
             let only = if let [one] = threads { self.places.get(one.0 as usize) } else { None };
-            self.counts.holes_told.push((loss.events, only.copied().flatten()));
+            self.counts.hole_details.push((loss.events, only.copied().flatten()));
         }
         for id in threads {
             let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { continue };
@@ -468,7 +468,7 @@ impl ThreadState {
             events: 0,
             first_ns: u64::MAX,
             last_ns: 0,
-            told_ns: None,
+            recorded_from_ns: None,
             kernel_ns: [0; JOINS],
             ledger: Ledger::default(),
             spent: Vec::new(),
@@ -675,12 +675,12 @@ impl Step<'_> {
             state.course.cross(&state.spent, top, state.last_ns, now);
         }
         self.state.series.events(1);
-        if self.state.told_ns.is_none() && !is_kernels(event.kind) {
+        if self.state.recorded_from_ns.is_none() && !is_kernels(event.kind) {
             let began_ns = match event.kind {
                 Kind::EmptyRun { lasted_ns, .. } => now.saturating_sub(lasted_ns.into()),
                 _ => now,
             };
-            self.state.told_ns = Some(began_ns.max(self.state.first_ns));
+            self.state.recorded_from_ns = Some(began_ns.max(self.state.first_ns));
         }
         match event.kind {
             Kind::Enter(key) => self.enter(key, now),
@@ -955,28 +955,28 @@ impl Step<'_> {
         let since = now - self.state.last_ns;
         let alone = self.state.stack.is_empty();
         // Without calls around it a point ends the time since the event before it.
-        let told = if alone && self.state.points.running() { since } else { 0 };
+        let call_ns = if alone && self.state.points.running() { since } else { 0 };
         match kind {
             Kind::Receive { port, queue, asked, got } => {
                 let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
                 self.counts.receives += 1;
-                self.state.points.receive((port, queue), asked, got, told, now);
+                self.state.points.receive((port, queue), asked, got, call_ns, now);
                 self.state.series.packets(u32::from(got));
                 let off_cpu_ns = self.state.off_cpu_ns();
                 let idle_ns = self.state.points.round(got == 0, now, off_cpu_ns);
                 self.state.series.idle(idle_ns);
-                self.after(own, told, now);
+                self.after(own, call_ns, now);
             }
             Kind::EmptyRun { queue, polls, lasted_ns } => {
                 self.empty_run(queue, polls, lasted_ns, now)
             }
             Kind::Send { port, queue, asked, sent } => {
-                self.state.points.send((port, queue), asked, sent, told, now);
-                self.after(Own::Send, told, now);
+                self.state.points.send((port, queue), asked, sent, call_ns, now);
+                self.after(Own::Send, call_ns, now);
             }
             Kind::Pool { action, pool, buffers } => {
                 self.pools.used(self.thread, pool, action, buffers, now);
-                self.after(Own::PoolUse, told, now);
+                self.after(Own::PoolUse, call_ns, now);
             }
             Kind::Dropped { port, packets, reason } => {
                 self.state.drop(port, reason, packets.into());
@@ -991,7 +991,7 @@ impl Step<'_> {
             Kind::Point { point, .. } => {
                 self.state.points.other(point, now);
                 self.note_point(Own::OtherPoint, now);
-                self.after(Own::OtherPoint, told, now);
+                self.after(Own::OtherPoint, call_ns, now);
             }
             Kind::Enter(_) | Kind::Leave(_) | Kind::LeaveInnermost => {}
             _ => self.kernel(kind, now),
@@ -1059,11 +1059,11 @@ impl Step<'_> {
     }
 
     /// After a point: its time is a call of its own, or belongs to the call around it.
-    fn after(&mut self, own: Own, told_ns: u64, now: u64) {
+    fn after(&mut self, own: Own, call_ns: u64, now: u64) {
         self.note_point(own, now);
         let mut node = self.innermost();
-        if self.state.stack.is_empty() && told_ns > 0 {
-            node = self.past_call(own, 1, told_ns, now).0;
+        if self.state.stack.is_empty() && call_ns > 0 {
+            node = self.past_call(own, 1, call_ns, now).0;
         } else {
             self.settle(now);
         }

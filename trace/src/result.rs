@@ -118,9 +118,9 @@ pub struct Coverage {
     pub inputs: Vec<String>,
     /// First and last event.
     pub span: Span,
-    /// When the program's own events begin, and how long it tells some, ns: the kernel's view begins before. Rates are of this
+    /// When the program's own events begin, and how long it records some, ns: the kernel's view begins before. Rates are of this
     /// part.
-    pub told: [u64; 2],
+    pub recorded: [u64; 2],
     /// Events read.
     pub events: u64,
     /// Function entries among them.
@@ -480,7 +480,7 @@ pub struct Packets {
     pub sent: Option<u64>,
     /// Where the figure comes from, as a sentence.
     pub source: String,
-    /// Received per second of what was recorded: [`Coverage::told`] without holes.
+    /// Received per second of what was recorded: [`Coverage::recorded`] without holes.
     pub per_second: Option<f64>,
 }
 
@@ -627,7 +627,7 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Losses {
     /// Losses were counted by the recorder of the trace, or given by the user. If not, nothing is known of loss.
-    pub told: bool,
+    pub known: bool,
     /// By place, most first.
     pub rows: Vec<LossRow>,
 }

@@ -93,7 +93,7 @@ pub struct Read {
     /// What could not be read, at most [`DAMAGES_MAX`].
     pub damages: Vec<Damage>,
     /// Damages beyond that.
-    pub damages_untold: u64,
+    pub damages_more: u64,
 }
 
 /// A record of a trace as it was written.

@@ -499,12 +499,16 @@ mod tests {
         fs::remove_file(path).unwrap();
         let file = TraceFile::open(&bytes).unwrap();
         let mut on_ns = 0;
-        let mut came_ns = None;
+        let mut switched_in_ns = None;
         for Happening { time_ns, what, .. } in file.happenings() {
             match what {
-                What::SwitchedIn => assert_eq!(came_ns.replace(time_ns), None, "it came twice"),
+                What::SwitchedIn => {
+                    assert_eq!(switched_in_ns.replace(time_ns), None, "it switched in twice")
+                }
                 // Of the first stay only the end is in the file.
-                What::SwitchedOut { .. } => on_ns += time_ns - came_ns.take().unwrap_or(time_ns),
+                What::SwitchedOut { .. } => {
+                    on_ns += time_ns - switched_in_ns.take().unwrap_or(time_ns)
+                }
                 _ => {}
             }
         }

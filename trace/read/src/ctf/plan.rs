@@ -68,7 +68,7 @@ pub(super) struct Who {
     pub(super) tid: Option<Spot>,
     pub(super) name: Option<Spot>,
     /// The context tells the thread, if only to a walk.
-    pub(super) told: bool,
+    pub(super) names_thread: bool,
 }
 
 impl Who {
@@ -536,7 +536,8 @@ impl StreamPlan {
         let context = match &self.context {
             None => Some(0),
             Some(node) => {
-                self.who.told = ["vtid", "tid", "vpid", "pid"].iter().any(|name| names(node, name));
+                self.who.names_thread =
+                    ["vtid", "tid", "vpid", "pid"].iter().any(|name| names(node, name));
                 fixed(node, 0, &mut spots)
             }
         };
