@@ -54,7 +54,7 @@ const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
 /// What arrived at the far end; each is `None` where no program counts it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct FarEndCounts {
     /// Frames that returned, by segment, since the bench was made.
     pub(crate) returned: Option<Returned>,
     /// Echo replies of the segment under way.
@@ -339,25 +339,25 @@ impl Bench {
     }
 
     /// What arrived at the far end so far.
-    pub(crate) fn came(&self) -> Result<Came, RaceError> {
-        let mut came = Came {
+    pub(crate) fn far_end_counts(&self) -> Result<FarEndCounts, RaceError> {
+        let mut far_end = FarEndCounts {
             returned: self.returns.as_ref().map(Returns::read).transpose()?,
             replied: self.replies.as_ref().map(Replies::read).transpose()?,
-            ..Came::default()
+            ..FarEndCounts::default()
         };
         if let Some(arrivals) = &self.arrivals {
             let (arrived, trips) = arrivals.read()?;
-            (came.arrived, came.trips) = (Some(arrived), Some(trips));
+            (far_end.arrived, far_end.trips) = (Some(arrived), Some(trips));
         }
         if let Some(copies) = &self.copies {
             let (copied, trips) = copies.read()?;
-            (came.copied, came.trips) = (Some(copied), Some(trips));
+            (far_end.copied, far_end.trips) = (Some(copied), Some(trips));
         }
         // A frame that returns over the cable that carried it to the arm has gone there and back.
         if let Some(returns) = self.returns.as_ref().filter(|_| !self.onward.is_empty()) {
-            came.trips = Some(returns.trips()?);
+            far_end.trips = Some(returns.trips()?);
         }
-        Ok(came)
+        Ok(far_end)
     }
 
     /// Where in a frame its number lies.
@@ -786,10 +786,13 @@ mod tests {
             };
             let bench = Bench::create(placement, &app, &sending, instruments.clone()).unwrap();
             bench.claim_napi_threads(1).unwrap();
-            let said = bench.describe().unwrap();
-            assert_eq!((said.sut.napi_threads.len(), said.sut.state.offloads.tso), (1, tso));
+            let described = bench.describe().unwrap();
+            assert_eq!(
+                (described.sut.napi_threads.len(), described.sut.state.offloads.tso),
+                (1, tso)
+            );
             let (threads, cpus) = if tso { (0, 1) } else { (1, 0) };
-            assert_eq!(said.generator.napi_threads.len(), threads);
+            assert_eq!(described.generator.napi_threads.len(), threads);
             let (sut, interface) = bench.sut();
             let threads = sut.enter(|| napi_threads(interface)).unwrap().unwrap().unwrap();
             let policies: Vec<_> = threads.iter().map(policy).collect();

@@ -26,9 +26,9 @@ mod honest;
 mod keys;
 mod open;
 mod resp;
-mod said;
 mod same_bytes;
 mod segment;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -38,9 +38,9 @@ pub use keys::{KEYS_MAX, Store};
 
 pub(crate) use conversation::{Conversation, Terms, Wrong};
 pub(crate) use gets::Gets;
-pub(crate) use said::{Asked, WRONG};
 pub(crate) use same_bytes::SameBytes;
 pub(crate) use segment::Asking;
+pub(crate) use tally::{Asked, WRONG};
 pub(crate) use values::Values;
 
 use keys::STAMP_BYTES;
@@ -54,7 +54,6 @@ use laneway_kinds::Protocol;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use said::Fate;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -62,6 +61,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
+use tally::Fate;
 
 /// Most connections.
 pub const CONNECTIONS_MAX: u32 = 1_000;

@@ -98,7 +98,7 @@ const REST_OF_TRAIN: &str = "rx_queue_full: rest of the train";
 /// The place of fragments that DPDK's af_packet device does not see one by one.
 const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
-const NOT_TOLD: &str = "peer: lost without a counter";
+const UNCOUNTED: &str = "peer: lost without a counter";
 /// The place of what the arm sent back, but not as it had come.
 const CHANGED: &str = "returned changed";
 /// The places of what found no room behind the arm: in the ring of the far end, or in the interface's queue.

@@ -3,8 +3,8 @@
 
 use super::walk::{State, Walk};
 use super::{
-    BULK_FRAMES_MAX, CHANGED, JOINED, NOT_TOLD, REDIRECT_LOSSES, REST_OF_BULK, REST_OF_TRAIN,
-    RETURN_QUEUE, RETURN_RING, TRAIN_DATAGRAMS_MAX,
+    BULK_FRAMES_MAX, CHANGED, JOINED, REDIRECT_LOSSES, REST_OF_BULK, REST_OF_TRAIN, RETURN_QUEUE,
+    RETURN_RING, TRAIN_DATAGRAMS_MAX, UNCOUNTED,
 };
 use crate::ping::PingTrial;
 use crate::plan::WayIn;
@@ -47,7 +47,7 @@ impl Walk<'_> {
         // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP get no such
         // report.
         let (by_ring, by_generator) = match way {
-            WayIn::Lane { lane, .. } if is_told(plan.tables, lane) => {
+            WayIn::Lane { lane, .. } if counts_refusals(plan.tables, lane) => {
                 let lost = ring_full.min(sent.refused);
                 (lost, sent.refused - lost)
             }
@@ -101,7 +101,7 @@ impl Walk<'_> {
             bulk_losses(&mut ledger, ring_full, sent.sent.saturating_sub(received + ring_full));
         }
         if !plan.counts {
-            nobody_knows(&mut ledger);
+            leave_unknown(&mut ledger);
         } else if by_peer {
             peer_losses(&mut ledger, &before.arm.lane, &after.arm.lane);
         }
@@ -122,7 +122,7 @@ impl Walk<'_> {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
         });
-        let copied = after.came.copied.as_ref();
+        let copied = after.far_end.copied.as_ref();
         let wrong = copied.iter().flat_map(|copied| &copied.wrong);
         Ledger {
             offered: planned * copies,
@@ -181,7 +181,7 @@ pub(super) fn is_of_a_copy(reason: DropReason) -> bool {
 }
 
 /// Whether each frame that the ring refused is reported to the lane that sends.
-pub(super) fn is_told(tables: &dyn Tables, lane: &str) -> bool {
+pub(super) fn counts_refusals(tables: &dyn Tables, lane: &str) -> bool {
     tables.lane(lane).is_ok_and(|(facts, _)| facts.told_of_refusals)
 }
 
@@ -223,13 +223,13 @@ pub(super) fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counte
         }
     }
     if ledger.unexplained > 0 {
-        ledger.drops.insert(NOT_TOLD.to_owned(), ledger.unexplained as u64);
+        ledger.drops.insert(UNCOUNTED.to_owned(), ledger.unexplained as u64);
         ledger.balance();
     }
 }
 
 /// Of a program that does not say what it received, what no counter of the kernel names may have been received or lost.
-pub(super) fn nobody_knows(ledger: &mut Ledger) {
+pub(super) fn leave_unknown(ledger: &mut Ledger) {
     ledger.unknown = Some(u64::try_from(ledger.unexplained).unwrap_or(0));
     ledger.balance();
 }
