@@ -464,8 +464,8 @@ mod tests {
 
     #[test]
     fn each_record_counts_once_and_the_rest_is_named() {
-        let came = [0, 1, 3, 2, 3, 199, 200].map(|n| (1, n));
-        let seen = seen(&[&came[..], &[(0, 0), (2, 5)]].concat(), Plant::None);
+        let arrived = [0, 1, 3, 2, 3, 199, 200].map(|n| (1, n));
+        let seen = seen(&[&arrived[..], &[(0, 0), (2, 5)]].concat(), Plant::None);
         let segment = seen.segment.as_ref().expect("one was announced");
         assert_eq!((segment.delivered, segment.duplicates, segment.reordered), (5, 1, 1));
         assert_eq!((segment.foreign, seen.foreign), (1, 2));

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_said_with_its_value() {
+    fn what_cannot_be_sent_is_reported_with_its_value() {
         let refused = |change: fn(&mut Cast)| {
             let mut cast = cast();
             change(&mut cast);

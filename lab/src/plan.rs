@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arm_that_is_not_traced_is_told_nothing_of_traces() {
+    fn an_arm_that_is_not_traced_is_sent_nothing_about_traces() {
         let setup = ArmSetup {
             app: "forward".to_owned(),
             arguments: Vec::new(),

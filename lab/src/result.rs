@@ -382,8 +382,8 @@ impl Ledger {
         let cables = u64::try_from(self.by_cable.len()).ok().filter(|cables| *cables > 1)?;
         // Outputs are dealt to the cables in turn.
         let due = self.packets() * (copies - copies.div_ceil(cables));
-        let came: u64 = self.by_cable.iter().skip(1).sum();
-        (due > 0).then(|| due.saturating_sub(came) as f64 / due as f64)
+        let arrived: u64 = self.by_cable.iter().skip(1).sum();
+        (due > 0).then(|| due.saturating_sub(arrived) as f64 / due as f64)
     }
 }
 

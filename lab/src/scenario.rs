@@ -594,8 +594,8 @@ impl Scenario {
             arm.name = match arm.program() {
                 Some(Peer::Command) => name_of(arm.what()),
                 None => {
-                    let told = arm.arguments.as_ref().unwrap_or(arguments);
-                    let words = [&arm.lane].into_iter().chain(told);
+                    let given = arm.arguments.as_ref().unwrap_or(arguments);
+                    let words = [&arm.lane].into_iter().chain(given);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
                     let marks = [
                         (arm.trace, TRACED),

@@ -151,7 +151,7 @@ mod tests {
             ratios.push(trips[1] / trips[0]);
         }
         client.send(END).expect("the server is there");
-        serving.join().expect("the server ends when it is told");
+        serving.join().expect("the server ends when it is asked to");
         // The interval of the median by the sign test: 1.96 deviations of a fair coin.
         let half = 0.98 / (PAIRS as f64).sqrt();
         let [low, median, high] =

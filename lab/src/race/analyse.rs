@@ -696,9 +696,9 @@ mod tests {
             ledger.drops = [("its pool".to_owned(), ledger.offered)].into();
             (ledger.delivered, ledger.unknown) = (0, None);
         }
-        let said = silent(&segments, &names);
-        assert!(said[0].starts_with("nothing arrived from arm `second`"), "{said:?}");
-        assert!(said[0].contains("as `its pool`") && said.len() == 1, "{said:?}");
+        let notes = silent(&segments, &names);
+        assert!(notes[0].starts_with("nothing arrived from arm `second`"), "{notes:?}");
+        assert!(notes[0].contains("as `its pool`") && notes.len() == 1, "{notes:?}");
     }
 
     #[test]
