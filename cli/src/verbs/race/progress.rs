@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_may_take_is_said_first() {
+    fn how_long_it_may_take_is_printed_first() {
         let expected = Expected {
             arms: 5,
             loads: 2,
@@ -129,10 +129,10 @@ mod tests {
              1.6 s a round, up to 25 generations"
         );
         let counted = Expected { loads: 1, least: seconds(601), most: seconds(601), ..expected };
-        let told = announced("t", &counted);
+        let text = announced("t", &counted);
         assert!(
-            told.starts_with("t: takes about 11 min; 5 arms, the base twice, at 1 load:"),
-            "{told}"
+            text.starts_with("t: takes about 11 min; 5 arms, the base twice, at 1 load:"),
+            "{text}"
         );
     }
 
@@ -146,12 +146,12 @@ mod tests {
             trials: &[],
             is_traced: false,
         };
-        let told = line(&progress);
+        let text = line(&progress);
         assert_eq!(
-            told,
+            text,
             "86400 s of 86400 s, generation 1000 of 1000: 980 of 1280 verdicts decided"
         );
-        assert!(told.len() < 80);
+        assert!(text.len() < 80);
     }
 
     #[test]
