@@ -35,7 +35,7 @@ pub enum Forbidden {
 }
 
 impl Forbidden {
-    pub(crate) fn said(self) -> &'static str {
+    pub(crate) fn effect(self) -> &'static str {
         match self {
             Forbidden::Fail => "fail",
             Forbidden::Log => "are logged",

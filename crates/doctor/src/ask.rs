@@ -246,13 +246,13 @@ pub(crate) mod tests {
             ],
         );
         let examined = examine(&ALL, &LOAD, &Sysctls::below(&host.0)).unwrap();
-        let told: Vec<_> = examined
+        let shown: Vec<_> = examined
             .findings
             .iter()
             .map(|finding| (finding.name, finding.found, finding.needed, finding.is_short()))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 ("ring depth (depth=)", None, 32_768, false),
                 ("net.core.wmem_max", Some(212_992), 3070 * 2304 / 2, true),

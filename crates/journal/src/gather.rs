@@ -92,8 +92,8 @@ impl Gather {
             }
             return Hold::Until { ns: window.ends_ns, commands: wanted };
         }
-        let came = commands.saturating_sub(window.waiting);
-        let is_worth_it = 4 * came >= 3 * window.answered;
+        let arrived = commands.saturating_sub(window.waiting);
+        let is_worth_it = 4 * arrived >= 3 * window.answered;
         self.window = None;
         if is_worth_it {
             // Not all at once: of few commands as many come by chance.
