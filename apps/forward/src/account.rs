@@ -1,4 +1,4 @@
-//! What became of every frame of a run, by whom it was received and sent, and what every rule matched.
+//! What became of every frame of a run, which worker received and sent it, and what every rule matched.
 //!
 //! What must always hold: figures and rules are those of one moment, under the lock of the rule set.
 

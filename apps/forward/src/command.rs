@@ -73,7 +73,7 @@ pub struct ForwardArguments {
     control: Option<PathBuf>,
 }
 
-/// Who may talk to a run beside its file and its command line, and what is open for them while it runs.
+/// The clients that may talk to a run beside its file and its command line, and what is open for them while it runs.
 #[derive(Default)]
 pub(crate) struct Talks {
     /// What was answered to every `--rule`.

@@ -40,7 +40,7 @@ help                            this
 quit                            ends the conversation; on standard input the run as well
 ";
 
-/// The rule set of a run, for all who talk about it.
+/// The rule set of a run, for all clients that ask about it.
 pub struct Console {
     rules: Mutex<RuleSet>,
     live: LiveStats,

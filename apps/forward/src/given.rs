@@ -19,7 +19,7 @@ const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
 /// The rules to begin with.
 #[derive(Default)]
 pub(crate) struct Given {
-    /// Whom one can talk to about them.
+    /// The console that answers about them.
     pub(crate) console: Option<Arc<Console>>,
     /// What was answered to those of the command line.
     pub(crate) answers: String,

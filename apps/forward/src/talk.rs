@@ -7,7 +7,7 @@ use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
 
-/// Who answers, and how.
+/// The console that answers, and how.
 pub(crate) struct Talk {
     pub(crate) console: Arc<Console>,
     /// Ends the run.

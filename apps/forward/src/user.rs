@@ -6,7 +6,7 @@
 //! ```
 //! Modes that need no field skip the first two steps on ports without rules. A frame that a rule or the
 //! router drops is not written to. Several workers of a run share configuration, routes and stations;
-//! rules, counters and what became of the frames are each worker's own, and added up by who asks.
+//! rules, counters and what became of the frames are each worker's own, and added up by the console.
 
 use crate::{
     bridge::Stations,

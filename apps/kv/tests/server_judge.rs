@@ -143,9 +143,9 @@ impl Ours {
     }
 }
 
-/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils who watches
-/// a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have something
-/// happen. K stands for a key, C for a channel.
+/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils clients
+/// that watch a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have
+/// something happen. K stands for a key, C for a channel.
 const FORMS: &[&str] = &[
     "ping",
     "ping hi",

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long what was received may take to leave: queues of slow outputs included.
 const CEASE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The rules of a run, for all who change them or ask about them.
+/// The rules of a run, for all clients that change them or ask about them.
 pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
@@ -143,7 +143,7 @@ impl Book {
         self.in_force().iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
     }
 
-    /// The workers, for who tells them of interfaces.
+    /// The workers, for the watch that tells them of interfaces.
     pub(crate) fn mailboxes(&self) -> &[Arc<Mailbox>] {
         &self.workers
     }

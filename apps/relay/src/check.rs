@@ -24,7 +24,7 @@ const INTERFACE_BYTES_MAX: usize = 15;
 /// Bytes that an output may keep waiting.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What is permitted beside the rules. It comes from who starts the relay, never over the control socket.
+/// What is permitted beside the rules. It comes from the user that starts the relay, never over the control socket.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The networks whose hosts may be sent to. A relay sends many times what it receives, so hosts that are

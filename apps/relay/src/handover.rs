@@ -220,7 +220,7 @@ impl Predecessor {
                 Err(why) => return teller.tell(&json!({ "error": why }).to_string()),
             };
             teller.tell(&json!({ "ceased": true }).to_string())?;
-            // Whatever it says, it is there to receive; who is gone or silent does not.
+            // With any answer it is there to receive; one that is gone or silent does not.
             if teller.reaction(TAKE_WAIT) == Reaction::Speaks {
                 ceased.over();
                 (this.leave)(last.with_control);

@@ -55,7 +55,7 @@ pub struct Input {
     pub family: Option<Family>,
     /// The UDP port that they are sent to.
     pub port: u16,
-    /// Who may send them; all, if there are none.
+    /// The senders that may send them; all, if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpAddr>,
 }
@@ -165,7 +165,7 @@ impl Input {
     }
 }
 
-/// Who may send, as the input's, or all.
+/// The senders that may, as the input's, or all.
 pub(crate) fn admits(sources: &[IpAddr], source: IpAddr) -> bool {
     sources.is_empty() || sources.contains(&source)
 }

@@ -1,4 +1,4 @@
-//! What is open while a relay runs, for those who change its rules, follow it, or watch over it as a service.
+//! What is open while a relay runs, for programs that change its rules, follow it, or watch over it as a service.
 //!
 //! What must always hold: the control socket's file goes with the run, unless a successor is spoken to there; a run
 //! that follows another serves no client, and receives nothing, before the other has ceased.
@@ -38,7 +38,7 @@ pub(crate) struct Talks {
     /// What is lost with it, where something is.
     pub(crate) lost: Option<String>,
     shared: Arc<Shared>,
-    /// From the beginning to the end: who tells of interfaces.
+    /// From the beginning to the end: the watch that tells of interfaces.
     follower: Mutex<Option<Follower>>,
 }
 
@@ -87,7 +87,7 @@ impl Talks {
         let speaker = self.speaker(book, lane, session);
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = self.control.as_ref().filter(|_| !self.adopts_control) {
-            // Locked until it is there: who asks at once for the socket finds it.
+            // Locked until it is there: a client that asks at once for the socket finds it.
             let mut place = self.shared.socket();
             let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
             let speaker = Arc::clone(&speaker);
@@ -186,7 +186,7 @@ fn follow(
         }
     }
     let (Some(path), Some(listener)) = (control, followed.listener()) else { return Ok(()) };
-    // Locked until it is there: who has waited to ask asks at once.
+    // Locked until it is there: a client that has waited to ask asks at once.
     let mut place = shared.socket();
     let mut socket = ControlSocket::adopt(&path, listener).map_err(|why| why.to_string())?;
     socket.serve(speaker).map_err(|why| why.to_string())?;

@@ -1,5 +1,5 @@
-//! What the store grants whom, seen from another machine: TLS with certificates made for the test, asked by Redis's own
-//! programs and by OpenSSL; and the defaults of a store without configuration.
+//! What the store grants which client, seen from another machine: TLS with certificates made for the test, asked by
+//! Redis's own programs and by OpenSSL; and the defaults of a store without configuration.
 
 use super::{Folder, ask, namespace, output_of, served};
 use clap::{Args, Command as Words, FromArgMatches};
@@ -67,7 +67,7 @@ impl Papers {
         words
     }
 
-    /// What a program of Redis is given: the port, whom it trusts, who it is.
+    /// What a program of Redis is given: the port, its authority, its certificate.
     fn client(&self, who: Option<&str>) -> String {
         let trusts = format!("-p 6380 --tls --cacert {}", self.path("ours.crt"));
         match who {
@@ -195,7 +195,7 @@ fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
 }
 
 /// Handshakes that stop in the middle or make no sense, and a client that is killed under way: each is counted by its
-/// name, and who speaks TLS as it should is served meanwhile.
+/// name, and a client that speaks TLS as it should is served meanwhile.
 #[test]
 fn a_client_that_does_not_finish_a_handshake_holds_up_no_other() {
     let Some((near, far, _cable)) = machines(true) else { return };

@@ -267,7 +267,7 @@ fn cluster(near: &Namespace, folder: &Folder) -> Nodes {
     nodes
 }
 
-/// Moves slots of one node to another while everybody writes.
+/// Moves slots of one node to another while all clients write.
 fn move_slots(near: &Namespace) {
     let id =
         |port: u16| output_of(near, &format!("redis-cli -p {port} CLUSTER MYID")).trim().to_owned();

@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Replies that are waited for, before a test is given up.
 const TRIES_MAX: usize = 100;
 
-/// One who asks.
+/// A client that asks.
 struct Asker {
     socket: UdpSocket,
     number: u16,

@@ -340,7 +340,7 @@ const UNUSUAL: [(&str, &str, Fate, u64); 7] = [
     // Record route: options in the header.
     ("ping", "-c 3 -i 0.01 -W 1 -R 10.77.0.9", Fate::PassedOptions, 3),
     ("ping", "-c 3 -i 0.01 -W 1 -T tsonly 10.77.0.9", Fate::PassedOptions, 3),
-    // To everybody on the cable.
+    // To all hosts on the cable.
     ("ping", "-c 3 -i 0.2 -W 1 -b 10.77.0.255", Fate::PassedGroup, 3),
     ("ping", "-6 -c 3 -i 0.01 -W 1 -I gen0 ff02::1", Fate::PassedGroup, 3),
     ("ping", "-c 2 -i 0.01 -W 1 -s 4000 10.77.0.9", Fate::PassedFragment, 6),

@@ -191,7 +191,7 @@ fn an_arrow_file_reads_back_equal_with_losses_in_its_schema() {
         assert_eq!(reader.num_batches(), 3);
         check_metadata(&reader.schema(), &batch.schema());
         check_batches(reader, &batch);
-        // Who reads it as a stream, from behind the magic, finds the batches too.
+        // A reader that takes it as a stream, from behind the magic, finds the batches too.
         let mut file = File::open(&path).unwrap();
         file.seek(SeekFrom::Start(64)).unwrap();
         check_batches(StreamReader::try_new(file, None).unwrap(), &batch);

@@ -211,7 +211,7 @@ proptest! {
                     agreed?;
                     bank.settle();
                     old = new.clone();
-                    // Who begins now begins with the same.
+                    // A reader that begins now begins with the same.
                     agree(&new_kernel(&bank), &new)?;
                     prop_assert_eq!(new_kernel(&bank).entries, kernel.entries.clone());
                 }

@@ -30,7 +30,7 @@ impl Outcome {
     }
 }
 
-/// True where somebody sees the bytes afterwards.
+/// True where the bytes are seen afterwards.
 fn is_seen(fate: Fate) -> bool {
     matches!(fate, Fate::Forwarded | Fate::Flooded | Fate::Passed)
 }

@@ -11,8 +11,9 @@
 //! in memory together: where keys alone take more, the policy of eviction decides, as in Redis.
 //!
 //! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is
-//! logged, nor seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and
-//! a value that it loses is an error to the client that asks for it, never another value and never an absent key.
+//! logged, nor seen by a snapshot or by a client that watches a key. The value store is no place of safety: it begins
+//! empty, and a value that it loses is an error to the client that asks for it, never another value and never an absent
+//! key.
 //!
 //! What it does not do: a value whose key is longer than 255 bytes, or that takes no more than its number, is not
 //! spilled.
@@ -34,7 +35,7 @@ pub trait ValueStore: fmt::Debug {
     /// Takes a value. It can be asked for at once.
     fn put(&mut self, number: u64, value: Vec<u8>);
 
-    /// Forgets a value, which is given again to who has asked for it before.
+    /// Forgets a value, which is given again to commands that have asked for it before.
     fn forget(&mut self, number: u64);
 
     /// Asks for a value. The worker's bell rings when there is an answer.
@@ -271,7 +272,7 @@ impl Store {
             let Some((database, hash)) = spill.asked.remove(&number) else { continue };
             let database = &mut self.databases[database];
             let Some(entry) = database.entries.find_spilled(hash, number) else {
-                // Deleted, overwritten, or of another database now: who waits looks again.
+                // Deleted, overwritten, or of another database now: a command that waits looks again.
                 done.push((number, Ok(())));
                 continue;
             };

@@ -88,7 +88,7 @@ impl Fate {
     }
 }
 
-/// Who may ask over UDP, beside this machine itself.
+/// The networks that may ask over UDP, beside this machine itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed(pub Vec<Cidr>);
 

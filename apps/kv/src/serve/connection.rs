@@ -1,4 +1,4 @@
-//! What a client says of itself: who it is, which version it speaks, which database it means. And CLIENT, by which
+//! What a client says of itself: its name, which version it speaks, which database it means. And CLIENT, by which
 //! operators see all of them.
 
 use super::client::{Client, Ending, Key, Replies};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lane ─ on_bytes ─▶ parser ─▶ Server::dispatch ─▶ the client's buffer ─ settle ─▶ lane's send queue
-//!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle who waited
+//!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle
 //! ```
 //!
 //! [`Kv`] is the part that knows the lane. What must always hold: replies of a client leave in the order of its
@@ -265,7 +265,7 @@ impl Kv {
         self.server.tls.as_deref()
     }
 
-    /// Serves GET over UDP as well, to whom the list lets, and in the kernel if there is a half for that.
+    /// Serves GET over UDP as well, to the networks of the list, and in the kernel if there is a half for that.
     pub fn serve_datagrams(&mut self, allowed: Allowed, cache: Option<CacheSetup>) {
         self.server.datagrams = Datagrams::new(allowed, cache.map(Cache::new));
     }
@@ -611,7 +611,7 @@ impl StreamApp for Kv {
         client.is_finished = true;
         self.server.finish_away(&mut client);
         if client.blocked.is_some() {
-            // Who waits for data and has hung up gets none.
+            // A client that waits for data and has hung up gets none.
             self.server.unblock(&mut client);
             client.has_unread = false;
         }
@@ -689,7 +689,7 @@ impl StreamApp for Kv {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         self.begin();
         self.server.on_datagrams(batch, &mut self.counters, out);
-        // A key whose time has come is deleted by who asks for it.
+        // A key whose time has come is deleted by the command that asks for it.
         self.server.journal.commit();
         self.server.time.is_read = false;
     }

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Says the same to everybody, with so many sockets beside it.
+/// Says the same to every client, with so many sockets beside it.
 struct Parrot(String, usize);
 
 impl Answerer for Parrot {

@@ -19,7 +19,7 @@ pub(crate) struct Wire {
     pub(crate) name: String,
     /// Its number.
     pub(crate) ifindex: u32,
-    /// Who the relay is there; an interface that nothing leaves by needs no address.
+    /// The relay's addresses there; an interface that nothing leaves by needs no address.
     pub(crate) own: Own,
 }
 

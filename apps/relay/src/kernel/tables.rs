@@ -1,6 +1,6 @@
 //! What the program reads, as bytes, and how one set of rules follows another.
 //!
-//! Everything of a rule lies under its slot, a number that no other rule has had while anybody may know
+//! Everything of a rule lies under its slot, a number that no other rule has had while a worker may know
 //! it. A change is written in three steps: what new rules need, under slots that no table names; the table
 //! of inputs, in place of the former; and, once no program holds the former table, the removal of what
 //! only that one led to. A rule that did not change keeps its slot, and so its counts.

@@ -54,7 +54,7 @@ pub struct KernelWorker {
     /// They keep those ports from other programs; what arrives on them is not read.
     _held: [UdpSocket; 2],
     failure: Option<String>,
-    /// The interfaces that there are, where somebody follows them.
+    /// The interfaces that there are, where a watch follows them.
     links: Option<Arc<Links>>,
 }
 

@@ -28,7 +28,7 @@ use std::{
 const NEAR: [&str; 3] = ["near0", "near1", "near2"];
 const FAR: [&str; 3] = ["far0", "far1", "far2"];
 const PORTS: usize = NEAR.len();
-/// Who waits knows what is to come, so this ends nothing but a test that fails.
+/// A test that waits knows what is to come, so this ends nothing but a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Frames sent before anything is waited for: less than a socket's buffer and a veth's ring hold.
 const WINDOW: usize = 16;

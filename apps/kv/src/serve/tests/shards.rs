@@ -520,8 +520,8 @@ fn under_always_an_answer_waits_for_the_log_of_the_keys_worker() {
     assert!(crew.ask(reply, "SET a 1").starts_with("-MISCONF"));
 }
 
-/// Workers are heard in an order by chance, clients write and read numbers that only grow: who reads behind an answered
-/// write sees it or a later one, and of one connection each reply is that of its command.
+/// Workers are heard in an order by chance, clients write and read numbers that only grow: a client that reads behind
+/// an answered write sees it or a later one, and of one connection each reply is that of its command.
 #[test]
 fn a_read_behind_an_answered_write_never_sees_the_older_value() {
     let seed = laneway_testkit::soak::seed();

@@ -1,5 +1,5 @@
-//! Values beyond memory: who waits for one, who does not, and what becomes of them, on a value store that answers when
-//! the test lets it.
+//! Values beyond memory: clients that wait for one, clients that do not, and what becomes of them, on a value store
+//! that answers when the test lets it.
 
 use super::durable::logged;
 use super::*;
