@@ -112,7 +112,7 @@ const MEMORY: &[c_long] = &[
     libc::SYS_munmap,
 ];
 
-/// Threads, their clocks, their signals, and who they are. `clone` is apart.
+/// Threads, their clocks, their signals, and their identity. `clone` is apart.
 const THREADS: &[c_long] = &[
     libc::SYS_capget,
     libc::SYS_clock_getres,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Bytes of a line, for an [`Answerer`] that does not say otherwise.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Who answers lines. Several clients are answered at once, each on a thread of its own.
+/// The app that answers lines. Several clients are answered at once, each on a thread of its own.
 pub trait Answerer: Send + Sync {
     /// Carries a line out and answers it. Any line: of any text, up to [`line_bytes_max`](Self::line_bytes_max).
     fn answer(&self, line: &str) -> LineAnswer;
@@ -75,7 +75,7 @@ pub enum Reaction {
     Left,
 }
 
-/// One client that listens to a [`Said::Told`].
+/// One client that listens to a [`LineAnswer::Streamed`].
 pub struct Teller<'a> {
     client: &'a UnixStream,
     /// It had sent its next line before the answer began.

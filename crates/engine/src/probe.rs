@@ -94,7 +94,7 @@ impl Probe {
         }
     }
 
-    /// What a round of a lane that calls the app itself tells, if somebody traces.
+    /// What a round of a lane that calls the app itself tells, if the run is traced.
     #[inline]
     pub(crate) fn tracing(&mut self) -> Option<&mut Tracing> {
         self.0.as_mut()

@@ -1,4 +1,4 @@
-//! Several workers on simulated links: who runs where, and how they end together.
+//! Several workers on simulated links: which worker runs where, and how they end together.
 
 use laneway_core::{App, Burst, Counters, FrameApp, LaneError, PortId, Turn};
 use laneway_engine::{

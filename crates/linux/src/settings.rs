@@ -11,8 +11,8 @@
 //!
 //! What must always hold: the record is there before the change is made and goes after the change is undone; only a
 //! process that lives has a change without a later run that undoes it; a setting that is no longer what was
-//! left is somebody else's by now, and stays. What it cannot know is whether a process of another pid namespace lives:
-//! see [`Process`].
+//! left is another program's by now, and stays. What it cannot know is whether a process of another pid namespace
+//! lives: see [`Process`].
 
 use crate::Process;
 use std::{
@@ -204,7 +204,7 @@ impl HostSettings {
 }
 
 impl Change {
-    /// The record's file. Who undoes the change removes it, holding [`lock_path`](Change::lock_path).
+    /// The record's file. The process that undoes the change removes it, holding [`lock_path`](Change::lock_path).
     pub fn record_path(&self) -> &Path {
         &self.record
     }

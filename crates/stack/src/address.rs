@@ -1,9 +1,9 @@
-//! What addresses mean: which are a sender's, a group's, everybody's, and where they lie on Ethernet.
+//! What addresses mean: which are a sender's, a group's, for all hosts, and where they lie on Ethernet.
 
 use laneway_wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everybody on the link.
+/// All hosts on the link.
 pub(crate) const BROADCAST_MAC: Mac = [0xff; 6];
 /// All nodes of the link (RFC 4291, 2.7.1).
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

@@ -1,4 +1,4 @@
-//! All connections of a stack: who may open one, which of them want attention, and when.
+//! All connections of a stack: which peers may open one, which of them want attention, and when.
 //!
 //! Nothing here depends on how many connections there are: a segment finds its connection by a keyed
 //! hash of its ends, a timer wheel keeps their times, and only connections that got a segment, a byte

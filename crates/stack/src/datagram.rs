@@ -64,7 +64,7 @@ pub struct DatagramStack<L> {
     /// Marks a payload with its arrival's place among those of its port.
     key: PayloadKey,
     resets: RateLimit,
-    /// Who makes the kernel a member of groups.
+    /// What makes the kernel a member of groups.
     holder: Option<Box<dyn GroupHolder>>,
     /// What ports count as sent and the lane, when the first port's counters were read, still had, and may send yet.
     unsent: Vec<Account>,

@@ -1,7 +1,7 @@
 //! Which groups are heard on which interface, and the host's part of IGMPv3 and MLDv2.
 //!
 //! ```text
-//!   join, leave ─▶ group: who hears it, from whom ─▶ changed ─▶ a report at once, and one more
+//!   join, leave ─▶ group: its ports, its senders ─▶ changed ─▶ a report at once, and one more
 //!   a router's question ─────────────────────────▶ due ─────▶ a report of what is, a while later
 //! ```
 //!
@@ -35,7 +35,7 @@ const ASKED_MAX: usize = 64;
 const OLD_ROUTER_NS: u64 = 260_000_000_000;
 const NEVER: u64 = u64::MAX;
 
-/// Who hears a group on an interface, and what was not reported to the network yet.
+/// The ports that hear a group on an interface, and what was not reported to the network yet.
 #[derive(Debug, Default)]
 struct Group {
     /// How many hear it from whomever.
@@ -190,7 +190,7 @@ impl Members {
         all
     }
 
-    /// True for a group that somebody hears on this interface.
+    /// True for a group that a port hears on this interface.
     #[inline]
     pub(crate) fn has(&self, interface: u8, group: IpAddr) -> bool {
         self.groups.get(&(interface, group)).is_some_and(|group| !group.is_unheard())
@@ -267,7 +267,7 @@ impl Members {
                 group.changed.clear();
                 group.mode_left = ROBUSTNESS;
             }
-            // Who hears everybody hears no more by this.
+            // A port that hears all senders hears no more by this.
             Some(_) if group.any > 0 => return,
             Some(_) if group.mode_left > 0 => group.mode_left = ROBUSTNESS,
             Some(sender) => {

@@ -49,7 +49,7 @@ const SENDERS_MAX: usize = 64;
 /// The longest delay that is given no time at all.
 const DELAY_NS_MIN: u64 = 100_000_000;
 
-/// A router asks who is a member.
+/// A router asks for members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     /// Of this group; of all if none is named.
@@ -125,7 +125,7 @@ impl Query {
     ) -> Option<Query> {
         let senders = if count > SENDERS_MAX { Vec::new() } else { senders.collect() };
         let group = (!group.is_unspecified()).then_some(group);
-        // Who asks about senders of no group makes no sense.
+        // A question about senders of no group makes no sense.
         let is_sound = group.map_or(count == 0, |group| group.is_multicast());
         let within_ns = within_ns.max(DELAY_NS_MIN);
         is_sound.then_some(Query { group, senders, within_ns, is_old: false })

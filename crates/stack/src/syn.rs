@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 const OPTIONS_BYTES_MAX: usize = 12;
 /// The longest packet that is imagined: IPv6, TCP, options.
 const IMAGINED_BYTES_MAX: usize = 40 + TCP_BYTES_MIN + OPTIONS_BYTES_MAX;
-/// The MSS of who states none (RFC 9293, 3.7.1).
+/// The MSS of a peer that states none (RFC 9293, 3.7.1).
 const MSS_BYTES_UNSTATED: u16 = 536;
 /// The largest shift of a window (RFC 7323, 2.3).
 pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;

@@ -359,7 +359,7 @@ fn a_fan_keeps_the_order_for_each_destination() {
     for i in 0..20u8 {
         bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 30]));
     }
-    // Neighbours who only asked are asked back as soon as they are used.
+    // Neighbours that only asked are asked back as soon as they are used.
     let out = bench.serve();
     let out: Vec<_> = out.iter().filter(|f| f[12..14] == [8, 0]).map(|f| read_udp(f)).collect();
     for (other, mac) in others.into_iter().zip([3, 4]) {
@@ -1110,7 +1110,7 @@ fn a_sender_that_is_not_listed_does_not_come_through() {
         assert_eq!(bench.app.seen.len(), 1, "{one}");
         assert_eq!(bench.app.seen[0].0.ip(), ip(listed));
         assert_eq!(bench.stack.counters(port).drops(DropReason::NotForUs), 1);
-        // Another port that hears everybody there changes nothing for the first.
+        // Another port that hears all senders there changes nothing for the first.
         let at_group =
             PortPlan { memberships: vec![group(one, None)], ..PortPlan::at(at(&with_port(one))) };
         let second = bench.stack.open_port(&at_group).unwrap();

@@ -96,7 +96,7 @@ pub trait Rig {
         Err("the rig has no interface to disturb".to_owned())
     }
 
-    /// Opens the lane on port 0 as somebody without any capability, drops it, and says how it was
+    /// Opens the lane on port 0 as a process without any capability, drops it, and says how it was
     /// refused; nothing if it opened.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// Who trusts whom in a test.
+/// The certificates and authorities of a test.
 struct Trust {
     folder: Folder,
     authority: Authority,

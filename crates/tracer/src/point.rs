@@ -54,7 +54,7 @@ pub enum Shape {
     /// The first 8 bytes of a task's name, in `value`, little-endian; the record behind it has the others and says what
     /// of the task.
     Task,
-    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of whom it took it from.
+    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of the task it took it from.
     TookOver,
     /// That task made the thread runnable.
     WokenBy,

@@ -90,7 +90,7 @@ impl<'a> TraceFile<'a> {
         Ok(TraceFile { store, header, points, first, index, timeline })
     }
 
-    /// Who wrote it.
+    /// The program that wrote it.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -330,7 +330,7 @@ impl Track {
         self.batch = batch;
     }
 
-    /// Says whose records these are, once: when there are some, who records is settled.
+    /// Says whose records these are, once: when there are some, the recording thread is settled.
     fn announce(&mut self) {
         if let Some(mut thread) = self.thread.take() {
             // Relaxed: it was stored before the first record, which the ring has ordered.

@@ -273,7 +273,7 @@ impl Conn {
 pub(crate) enum Room<'a> {
     /// Behind those that the app has left.
     Own,
-    /// Into somebody else's memory.
+    /// Into the caller's memory.
     Foreign(&'a mut [u8]),
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
     pub(crate) bytes: usize,
     pub(crate) segment_bytes: usize,
     pub(crate) source: SocketAddr,
-    /// Whom it was addressed to, if the kernel was asked.
+    /// The address it was sent to, if the kernel was asked.
     pub(crate) destination: Option<IpAddr>,
     /// Our address that an answer should come from, if the kernel was asked.
     pub(crate) answer_from: Option<IpAddr>,

@@ -72,8 +72,8 @@ impl UdpLane {
     ///
     /// # Errors
     /// A wrong spec; an address that is taken, foreign, or not permitted; no privilege for a raw
-    /// socket; something asked for that was not granted; for pings, somebody else (the kernel
-    /// included) who would answer as well.
+    /// socket; something asked for that was not granted; for pings, another program (the kernel
+    /// included) that would answer as well.
     pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<UdpLane, LaneError> {
         let config = DatagramConfig::read(spec, listen)?;
         // Before there are sockets: what they queued would be answered by the kernel and by us.

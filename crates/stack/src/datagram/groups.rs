@@ -99,7 +99,7 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 }
 
-/// What is heard, for those who know interfaces by name.
+/// What is heard, for callers that know interfaces by name.
 pub(super) fn named(host: &Host, (interface, group, source): Heard) -> Membership {
     let interface = Some(host.interfaces[usize::from(interface)].name.clone());
     Membership { group, interface, source }

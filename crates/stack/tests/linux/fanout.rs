@@ -18,7 +18,7 @@ const OUTPUTS: usize = 256;
 const PAYLOAD_BYTES: usize = 1316;
 /// Waits of 10 ms in vain.
 const WAITS_MAX: usize = 6000;
-/// Who we are, announced once for each IP version.
+/// Our addresses, announced once for each IP version.
 const ANNOUNCEMENTS: u64 = 2;
 
 /// Sends each datagram to every group, one group after the other.

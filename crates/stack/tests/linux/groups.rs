@@ -1,4 +1,4 @@
-//! Who tells the network of groups. The stack itself does so to a switch that listens to reports and asks questions,
+//! What reports groups to the network. The stack itself does so to a switch that listens to reports and asks questions,
 //! a bridge of the kernel at the far end, while the kernel at the near end is silent; and the kernel does so below
 //! the lanes of its own interfaces.
 

@@ -1,4 +1,4 @@
-//! Disturbances: the interface goes away or down, its MTU changes, somebody asks for a stop, the
+//! Disturbances: the interface goes away or down, its MTU changes, another thread asks for a stop, the
 //! privilege is missing. What these must do to a *worker* counts, so the engine runs the lane.
 
 use super::{
@@ -248,7 +248,7 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
     }
 }
 
-/// Somebody else's request ends a worker that blocks, within 100 ms: ten ticks of the engine. The
+/// Another thread's request ends a worker that blocks, within 100 ms: ten ticks of the engine. The
 /// engine's part of that is to block briefly, the lane's to keep to the time it was given.
 pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
     /// Ticks without traffic before the request.
@@ -297,7 +297,7 @@ pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
 }
 
 /// Without privilege the refusal says what is missing, and it leaves nothing that is in the way of
-/// who has it.
+/// the process that has it.
 pub fn a_missing_privilege_is_named<R: Rig>(rig: &mut R) {
     let asking = spec(rig.properties().spec, "");
     match rig.open_unprivileged(&asking) {

@@ -69,7 +69,7 @@ pub enum Order {
 /// What the probe knows of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conn {
-    /// Who is at the other end.
+    /// The address of the other end.
     pub peer: SocketAddr,
     /// The listening address that it arrived at.
     pub local: SocketAddr,
@@ -166,7 +166,7 @@ pub struct StreamProbe {
     pub arrivals: Option<Box<dyn FnMut() -> bool>>,
     /// How often that was asked.
     pub looks: usize,
-    /// Bytes that the far end has read; who reads there says so.
+    /// Bytes that the far end has read; the reader there says so.
     pub returned_bytes: usize,
     /// Bytes taken up to the end of the turn before.
     taken_before_bytes: usize,

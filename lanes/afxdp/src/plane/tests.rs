@@ -470,7 +470,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Whatever the app, the engine and the kernel do, no frame is lost and none is in two places;
-    /// when everybody has given back what they have, all are free or with the kernel to receive.
+    /// when all holders have given back what they have, all are free or with the kernel to receive.
     #[test]
     fn no_frame_is_lost_or_doubled(
         frames_per_port in 12..24u32,

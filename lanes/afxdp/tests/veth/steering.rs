@@ -1,4 +1,4 @@
-//! Several workers on one interface of two queues: flows, what is attached, and who ends what.
+//! Several workers on one interface of two queues: flows, what is attached, and which worker ends what.
 
 use crate::{
     cables::{NEAR, give_up_capabilities},
@@ -163,7 +163,7 @@ fn a_queue_serves_one_worker() {
     let error = AfXdp::open_steered(&steering, 1).err().expect("the queue is taken");
     assert!(matches!(&error, LaneError::Busy { name, .. } if name == NEAR[0]), "{error}");
     assert!(error.to_string().contains("queue 1"), "{error}");
-    // The attempt has taken nothing from who was there first.
+    // The attempt has taken nothing from the lane that was there first.
     assert!(AfXdp::open_steered(&steering, 0).is_ok());
 }
 

@@ -505,7 +505,7 @@ fn what_a_port_at_every_address_sends_leaves_from_the_source_of_its_plan() {
     let from = SocketAddr::new(source, lane.bound(port).expect("it is open").port());
     let to = far.local_addr().expect("it is bound");
     let mut probe = DatagramProbe::new(Answer::Reply);
-    // Of its own accord, and as an answer to who wrote to another address of ours.
+    // Of its own accord, and as an answer to a peer that wrote to another address of ours.
     probe.on_tick = vec![TickSend::exact(port, to, payload(1, 50))];
     lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
     far.send_to(b"asked", ("127.0.0.1", from.port())).expect("loopback takes it");

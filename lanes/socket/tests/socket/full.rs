@@ -1,6 +1,6 @@
 //! What a full output does: one of eight behind a token bucket (tbf), the seven others unharmed, every datagram
 //! that did not leave named, and under `oldest` the newest ones there. Shared by the lanes of kernel sockets;
-//! who includes it says which lane by `crate::kernel_lane`.
+//! a test that includes it says which lane by `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Inside, Lane};
 use laneway_core::{

@@ -1,5 +1,5 @@
 //! Memberships of a port, over a cable between two namespaces: what comes through, what does not, and what
-//! is reported to the network. Shared by the lanes of kernel sockets; who includes it says which lane by
+//! is reported to the network. Shared by the lanes of kernel sockets; a test that includes it says which lane by
 //! `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Lane};
@@ -148,7 +148,7 @@ fn a_thousand_groups_are_one_port_and_distinguished_by_destination() {
             ("1000", &holders.to_string())
         );
 
-        // Somebody else here is a member of another group, so that the kernel takes its datagrams.
+        // Another socket here is a member of another group, so that the kernel takes its datagrams.
         let stranger = UdpSocket::bind("0.0.0.0:5008").expect("a free port");
         let foreign = Ipv4Addr::new(239, 9, 9, 1);
         stranger.join_multicast_v4(&foreign, &Ipv4Addr::new(10, 78, 0, 1)).expect("it joins");

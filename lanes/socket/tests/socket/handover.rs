@@ -1,5 +1,5 @@
 //! A port goes from one lane to another as its socket: with what is queued there, with its memberships, and with
-//! only one of them taking from it. Shared by the lanes of kernel sockets; who includes it says which lane by
+//! only one of them taking from it. Shared by the lanes of kernel sockets; a test that includes it says which lane by
 //! `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Lane};

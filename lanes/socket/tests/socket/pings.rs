@@ -1,4 +1,4 @@
-//! Pings on raw sockets: who else would answer them is kept from it, or the lane does not open.
+//! Pings on raw sockets: any other program that would answer them is kept from it, or the lane does not open.
 
 use crate::place::{Inside, Loopback, run};
 use laneway_core::{DatagramLane, Lane, LaneError, PortId};

@@ -100,7 +100,7 @@ fn a_datagram_lane_can_be_dropped_with_requests_in_flight() {
             far.send_to(&[round as u8; 700], lane.local_addr(PORT)).expect("the far end sends");
         }
         if round % 2 == 0 {
-            // Some are shown and sent on, without anybody waiting for their ends.
+            // Some are shown and sent on, without a wait for their ends.
             lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
             far.send_to(&[0; 100], lane.local_addr(PORT)).expect("the far end sends");
         }
