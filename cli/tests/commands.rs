@@ -367,7 +367,7 @@ while True:
     let mut race = command.stdout(Stdio::null()).stderr(errors).spawn().expect("it starts");
     // What it runs in, itself, and the one that left.
     let began = wait(|| with_mark(&mark).len() >= 4);
-    // Who keeps the program has no time to end it.
+    // The process that keeps the program has no time to end it.
     kill_children(&format!("LANEWAY_COMMANDS_TEST={mark}"));
     race.kill().expect("it is our child");
     race.wait().expect("it is our child");

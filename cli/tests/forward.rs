@@ -32,7 +32,7 @@ const FAR: [&str; 2] = ["far0", "far1"];
 /// Frames into each end: no more than a veth queue holds.
 const FRAMES: usize = 60;
 /// A far end that has seen nothing for so long gives up. Long, because it ends nothing but a test that
-/// fails: who waits knows what is to come.
+/// fails: a test that waits knows what is to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two cables between a near namespace, where the program runs, and a far one.

@@ -313,7 +313,7 @@ impl App for LabWorker {
 impl FrameApp for LabWorker {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, _turn: Turn) {
         match self.way {
-            // The verdict of a received burst is drop until somebody says otherwise.
+            // The verdict of a received burst is drop until an app sets another.
             Disposal::Dropped => {}
             Disposal::Back => {
                 for i in 0..burst.len() {

@@ -1,5 +1,5 @@
 //! The bench of an arm: one or more cables between two namespaces of its own, the CPU meter that all benches of a race
-//! share, and who runs where.
+//! share, and which process runs where.
 //!
 //! ```text
 //!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (apps `across`, `forward`)
@@ -265,8 +265,8 @@ impl Bench {
         Ok(far.enter(|| PassGuard::attach(far_end))??)
     }
 
-    /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with `None`
-    /// takes away the one that an earlier arm had.
+    /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with
+    /// `None` takes away the one that an earlier arm had.
     ///
     /// # Errors
     /// What `tc` says.
@@ -299,7 +299,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Makes the arm's ends of the cables know the far ends again, which the arm that was here before may have cost them.
+    /// Makes the arm's ends of the cables know the far ends again, which the arm that was here before may have cost
+    /// them.
     pub(crate) fn renew_neighbours(&self) -> Result<(), RaceError> {
         self.topology.renew_neighbours()?;
         self.onward.iter().try_for_each(|cable| Ok(cable.renew_neighbours()?))
@@ -453,8 +454,8 @@ impl Bench {
         }
     }
 
-    /// The same for the threads of the far ends, which are the generator's. They are real-time: beside a generator with the
-    /// highest priority there is they would hardly have a turn, and the rings to them would overflow.
+    /// The same for the threads of the far ends, which are the generator's. They are real-time: beside a generator with
+    /// the highest priority there is they would hardly have a turn, and the rings to them would overflow.
     fn claim_far_threads(&self, arm: usize, cpu: usize) -> Result<(), RaceError> {
         let far = &self.topology.generator.namespace;
         let mut threads = Vec::new();
@@ -602,8 +603,8 @@ fn more_ports() -> Result<(), RaceError> {
     Ok(())
 }
 
-/// Ports of those who ask, and whether one that lingers (TIME-WAIT) is used again (ip-sysctl.rst, of the thread's
-/// namespace).
+/// Ports of the connections that ask, and whether one that lingers (TIME-WAIT) is used again (ip-sysctl.rst, of the
+/// thread's namespace).
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 

@@ -90,7 +90,7 @@ pub const DATAGRAM_VALUE_BYTES_MAX: u32 = 1_400;
 /// What a client is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientPlan {
-    /// Whom it asks.
+    /// The arm that it asks.
     pub to: SocketAddr,
     /// What it says, and how it knows the answer.
     pub protocol: Protocol,
@@ -197,7 +197,7 @@ impl ClientPlan {
         ClientPlan { datagrams: Some(self.to), ..self }
     }
 
-    /// Who is asked: where, and by what.
+    /// The arm that is asked: where, and by what.
     pub fn asked_at(&self) -> String {
         format!("{} {}", if self.datagrams.is_some() { "UDP" } else { "TCP" }, self.asked())
     }

@@ -1,4 +1,4 @@
-//! An arm's command line: a program of anybody's, in any language, that is started as an arm.
+//! An arm's command line: any program, in any language, that is started as an arm.
 //!
 //! ```text
 //!   "python3 echo.py {address} {port}" ─ words, as a shell would split them ─ holes checked by app
@@ -151,7 +151,7 @@ pub(crate) struct Site<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     words: Vec<Vec<Part>>,
-    /// What is sent to its app is addressed to somebody.
+    /// What is sent to its app has an address.
     is_addressed: bool,
 }
 

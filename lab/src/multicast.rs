@@ -105,7 +105,7 @@ impl Cast {
         Ok(())
     }
 
-    /// Who sends: the address, and the hardware address.
+    /// The sender: the address, and the hardware address.
     fn source(&self, interface: &str) -> Result<(SocketAddrV4, [u8; 6]), String> {
         let state = interface_state(interface).map_err(|error| error.to_string())?;
         let own = state.addresses.iter().find_map(|cidr| match cidr.address() {

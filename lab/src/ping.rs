@@ -69,7 +69,7 @@ pub struct PingTrial {
 pub struct PingLoad {
     /// Requests of ours per second.
     pub pps: u64,
-    /// Where every one of them and every ping went: who drops one cannot tell them apart.
+    /// Where every one of them and every ping went: a host that drops one cannot tell them apart.
     pub ledger: Ledger,
 }
 

@@ -347,7 +347,7 @@ fn round_down(pps: u64) -> u64 {
     pps / step * step
 }
 
-/// Who runs where.
+/// Which process runs where.
 pub(crate) fn placement(scenario: &Scenario) -> Placement {
     let Scenario { arm_cpu, generator_cpu, generator_napi_cpu, .. } = *scenario;
     let who = match scenario.client {

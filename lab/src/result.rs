@@ -103,7 +103,7 @@ pub struct RaceResult {
     /// Whose sentences the claims are, and where they stand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_of: Option<String>,
-    /// What somebody says, put to the test.
+    /// A statement of an author, put to the test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimOutcome>,
     /// Why there is no verdict: arms and loads with too few segments that can be used, each with the reason (a busy

@@ -203,7 +203,7 @@ impl Testpmd {
     }
 
     /// Its port statistics, summed over ports, and what it received and could not send. Some of what
-    /// it says it missed is also counted by the interface; who keeps a ledger has to know.
+    /// it says it missed is also counted by the interface; the keeper of a ledger has to know.
     ///
     /// # Errors
     /// When it does not answer, or not what was asked.

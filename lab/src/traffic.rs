@@ -153,7 +153,7 @@ impl TrafficPlan {
         }
     }
 
-    /// Who asks over connections, if that is what is sent.
+    /// The client that asks over connections, if that is what is sent.
     pub(crate) fn client(&self) -> Option<&ClientPlan> {
         match self {
             TrafficPlan::Tcp(client) => Some(client),

@@ -6,8 +6,8 @@
 //!                       counters   └───────────────── window ─────────────────────────────────┘      counters
 //! ```
 //!
-//! Other arms of the race are alive at the same time, each on its own cables, and parked: one arm at a time is offered a
-//! load, so what runs within a window runs for that arm, or for programs that are no part of the race, whose time is
+//! Other arms of the race are alive at the same time, each on its own cables, and parked: one arm at a time is offered
+//! a load, so what runs within a window runs for that arm, or for programs that are no part of the race, whose time is
 //! not booked.
 //!
 //! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last generation: a fresh arm, one load,
@@ -130,7 +130,7 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) app: AppFacts,
     /// The arguments of the app, besides those that state where it is.
     pub(crate) arguments: &'a [String],
-    /// Somebody else's program, if it is one.
+    /// The foreign program, if it is one.
     pub(crate) peer: Option<Peer>,
     /// False of a program that receives and does not say how much.
     pub(crate) counts: bool,
@@ -492,8 +492,8 @@ pub(crate) fn once(bench: &Bench, plan: TrialPlan<'_>) -> Result<Trial, RaceErro
 }
 
 /// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a
-/// few short segments, [`KEPT_TRIES`] per rate, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
-/// none that is worth the name. What becomes of the frames is of no interest here.
+/// few short segments, [`KEPT_TRIES`] per rate, but at most `pps_max`; without one, it begins at its top speed. `None`
+/// if it keeps none that is worth the name. What becomes of the frames is of no interest here.
 ///
 /// # Errors
 /// As for a trial.

@@ -65,7 +65,7 @@ pub(crate) struct TracedWorker {
 #[derive(Debug, Clone)]
 pub(crate) struct Gap {
     pub(crate) part: Part,
-    /// Who, what, or where.
+    /// The thread, the thing, or the place.
     pub(crate) name: String,
     /// Of a thread that is blocked: what for.
     pub(crate) kind: Kind,

@@ -62,7 +62,7 @@ impl Default for Options {
 /// The origin of the events.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    /// Who wrote them.
+    /// Their producers.
     pub producers: Vec<Producer>,
     /// As the user named them.
     pub inputs: Vec<String>,

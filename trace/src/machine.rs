@@ -13,9 +13,9 @@
 //! Producers without calls tell moments only (a poll returned). Then the time from the previous
 //! event of the thread to this one is taken as the call, under a name that says so.
 //!
-//! Nearly all events are plain: a call into a known context or the exit of the innermost call, with no bucket of time and
-//! no long silence ending there. [`Step::calls`] follows these in one short loop over few tables; whatever is not plain
-//! goes one event at a time through [`Step::event`], which knows all rules. Both do the same to a plain event
+//! Nearly all events are plain: a call into a known context or the exit of the innermost call, with no bucket of time
+//! and no long silence ending there. [`Step::calls`] follows these in one short loop over few tables; whatever is not
+//! plain goes one event at a time through [`Step::event`], which knows all rules. Both do the same to a plain event
 //! (a test holds them against each other), so where the loop stops never shows in a result.
 //!
 //! No allocation, numbering or name per plain event. The only growth is in tables with a limit.
@@ -49,7 +49,8 @@ const STACK_MAX: usize = 1 << 16;
 const CPUS_MAX: usize = 16;
 /// Longest span that is believed, ns (some 104 days): further from the first event lie stamps that were damaged.
 const SPAN_NS_MAX: u64 = 1 << 53;
-/// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never plain.
+/// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never
+/// plain.
 const NO_KEY: FunctionKey = FunctionKey(u64::MAX);
 /// Events looked at between two visits of the worst-call windows.
 const STRIDE: usize = 128;
@@ -166,8 +167,8 @@ pub(crate) struct Ran {
     off_ns: u64,
     /// The CPU reported last.
     cpu: Option<u32>,
-    /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be short by
-    /// the time between as long as it is away.
+    /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be
+    /// short by the time between as long as it is away.
     pub(crate) by_cpu: Vec<(Option<u32>, i64)>,
 }
 
@@ -877,7 +878,8 @@ impl Step<'_> {
 
     #[cold]
     fn leave_other(&mut self, function: u32, now: u64) {
-        // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all of it.
+        // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all
+        // of it.
         let from = self.state.stack.len().saturating_sub(DEPTH_MAX);
         let inner = &self.state.stack[from..];
         let found = inner.iter().rposition(|frame| frame.function == function);
@@ -980,7 +982,7 @@ impl Step<'_> {
             }
             Kind::Dropped { port, packets, reason } => {
                 self.state.drop(port, reason, packets.into());
-                // By the clock of who counts, and no end of anything.
+                // By the clock of the counter, and no end of anything.
                 self.settle(now);
             }
             Kind::Signal(_) => {

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// An address on the cable that no interface has.
 const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks: the first
-/// question may be on its way before anybody knows the address.
+/// question may be on its way before any host knows the address.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TRIES: usize = 30;
 

@@ -71,7 +71,7 @@ pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// A folder that anyone may write to, removed with all it holds when dropped.
+/// A folder that any user may write to, removed with all it holds when dropped.
 pub(crate) struct Folder {
     path: PathBuf,
 }

@@ -290,7 +290,7 @@ fn a_group_that_names_no_interface_is_joined_again_where_the_kernel_chooses_by_t
     }
 }
 
-/// Whether somebody in the relay's namespace is a member of the group on this interface.
+/// Whether a socket in the relay's namespace is a member of the group on this interface.
 fn is_member(world: &World, interface: &str) -> bool {
     let output = world.relay.command("ip").args(["maddr", "show", "dev", interface]).output();
     text(&output.expect("iproute2").stdout).contains("239.1.1.1")

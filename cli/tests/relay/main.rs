@@ -32,13 +32,13 @@ mod video;
 
 /// The binary under test.
 const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
-/// Who waits for a datagram that does not come gives up; long, because it ends nothing but a test that fails.
+/// A test that waits for a datagram that does not come gives up; long, because it ends nothing but a test that fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Lanes of the kernel's sockets.
 const SOCKETS: [&str; 4] = ["socket", "socket:batch=64,gso,gro", "uring", "uring:gso,gro"];
 /// Lanes with a stack of the relay's own.
 const STACKS: [&str; 2] = ["packet", "afxdp"];
-/// Who the relay is there.
+/// The relay's address there.
 const ADDRESSES: &str = "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
 
 /// A source, the relay and a sink, a cable between each two.

@@ -1,5 +1,5 @@
 //! A relay as a service: what it gives up once it runs, how another process goes on where it ends, and what it
-//! tells who started it.
+//! tells the service manager that started it.
 
 use super::*;
 use std::io::Write as _;
@@ -157,7 +157,7 @@ fn numbered<R>(world: &World, test: impl FnOnce() -> R) -> (R, Vec<u32>, u32) {
             while !is_over.load(Ordering::Relaxed) {
                 source.send_to(&n.to_be_bytes(), "239.9.9.9:5000").unwrap();
                 n += 1;
-                // So that a socket has room for as long as a busy machine leaves everybody waiting.
+                // So that a socket has room for as long as a busy machine leaves every process waiting.
                 thread::sleep(Duration::from_millis(2));
             }
             source.send_to(&u32::MAX.to_be_bytes(), "239.9.9.9:5000").unwrap();

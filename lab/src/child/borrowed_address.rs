@@ -1,4 +1,4 @@
-//! An address that an interface has for as long as a program of somebody else answers for it.
+//! An address that an interface has for as long as a foreign program answers for it.
 
 use super::forwarders::call;
 use std::net::Ipv4Addr;

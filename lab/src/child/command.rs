@@ -1,4 +1,4 @@
-//! An arm that is a program of anybody's, by its command line: started, seen to be ready, asked for what it prints,
+//! An arm that is any program, by its command line: started, seen to be ready, asked for what it prints,
 //! and ended here.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! An arm that is somebody else's: a program that is started here, asked for its counters, and ended
+//! An arm that is foreign: a program that is started here, asked for its counters, and ended
 //! here; the kernel's own bridge; or its own stack, which is given the address that pings go to.
 //!
 //! The race talks to this process as to any arm; the program's own process is named in

@@ -1,4 +1,4 @@
-//! What the meter costs those whom it watches.
+//! What the meter costs the processes that it watches.
 //!
 //! At the beginning of a race [`event_ns`] measures what an event costs here. The race counts the events of each arm,
 //! and so says how much of an arm's CPU time is the meter's. At worst, where every datagram has a softirq of its own:

@@ -1,6 +1,6 @@
-//! What a scenario asks of its arms: goals, which are demanded, and claims, which somebody made.
+//! What a scenario asks of its arms: goals, which are demanded, and claims, which an author made.
 //!
-//! A claim is a sentence of somebody's and what answers it: a test by this race, a calculation with the author's own
+//! A claim is a sentence of an author and what answers it: a test by this race, a calculation with the author's own
 //! figures, a trace, or nothing that this bench can do, with the reason. Whatever answers it, it has a row wherever the
 //! race is reported: a sentence that cannot be answered here is not left out.
 
@@ -91,7 +91,7 @@ struct Written {
     arithmetic: Option<Arithmetic>,
 }
 
-/// Who answers what no race does.
+/// What answers a claim that no race does.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answerer {

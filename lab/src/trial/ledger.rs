@@ -200,8 +200,8 @@ pub(super) fn bulk_losses(ledger: &mut Ledger, refused_bulks: u64, in_front: u64
 }
 
 /// Names the rest of the trains that a socket's full queue refused. Of datagrams that GRO merged, up to
-/// [`TRAIN_DATAGRAMS_MAX`], the kernel counts one (`sk_drops`) for all. So named is what is missing, and no more than the
-/// refused trains can have held: a datagram lost elsewhere stays unexplained.
+/// [`TRAIN_DATAGRAMS_MAX`], the kernel counts one (`sk_drops`) for all. So named is what is missing, and no more than
+/// the refused trains can have held: a datagram lost elsewhere stays unexplained.
 pub(super) fn train_losses(ledger: &mut Ledger, refused_trains: u64) {
     let missing = u64::try_from(ledger.unexplained).unwrap_or(0);
     let n = missing.min(refused_trains * (TRAIN_DATAGRAMS_MAX - 1));
@@ -211,7 +211,7 @@ pub(super) fn train_losses(ledger: &mut Ledger, refused_trains: u64) {
     }
 }
 
-/// Names what is missing behind somebody else's program. It counts what it likes, some of it once more
+/// Names what is missing behind a foreign program. It counts what it likes, some of it once more
 /// than the kernel did: so its counters name what no counter of the kernel does, and nothing beyond it.
 pub(super) fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counters) {
     for (reason, n) in after.nonzero_drops() {

@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) arguments: Vec<(&'static str, u64)>,
     /// With what the kernel does.
     pub(crate) kernel: bool,
-    /// Who runs beside it.
+    /// What runs beside it.
     pub(crate) neighbour: Option<Neighbour>,
 }
 

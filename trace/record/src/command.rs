@@ -23,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// finishing.
 const TERMINAL_GRACE: Duration = Duration::from_millis(1500);
 
-/// How urgently somebody wants the command to end. Clones are the same wish.
+/// How urgently the command is to end. Clones are the same wish.
 #[derive(Clone, Debug, Default)]
 pub struct Urgency(Arc<AtomicU8>);
 
@@ -58,7 +58,7 @@ pub struct Ended {
     pub interrupted: bool,
 }
 
-/// Runs `command` to its end, or until somebody wants it to end.
+/// Runs `command` to its end, or until it is asked to end.
 pub(crate) fn run(
     command: &[OsString],
     environment: &[(&str, OsString)],

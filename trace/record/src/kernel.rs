@@ -35,7 +35,8 @@ pub const RING_BYTES: u32 = 1 << 21;
 
 /// How long a round waits for events.
 const ROUND: Duration = Duration::from_millis(5);
-/// Events that are younger than this wait for the next round: a program that an interrupt holds up submits its record late.
+/// Events that are younger than this wait for the next round: a program that an interrupt holds up submits its record
+/// late.
 const SETTLED_NS: u64 = 2_000_000;
 /// Between two readings of the clocks.
 const SYNC_NS: u64 = 1_000_000_000;
@@ -423,7 +424,7 @@ fn returned(value: u64) -> u64 {
     u64::from(clipped as u32)
 }
 
-/// Who it is, as far as it still is: a thread that has ended has no name left.
+/// Its name, as far as it still has one: a thread that has ended has no name left.
 fn thread_of(event: Event) -> ThreadInfo {
     let place = format!("/proc/{}/task/{}/comm", event.tgid, event.tid);
     let name = fs::read_to_string(place).map(|name| name.trim().to_owned());

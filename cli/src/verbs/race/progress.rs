@@ -1,4 +1,4 @@
-//! What a person who waits for a race sees: how long it may take, before it starts, and then one line, rewritten in
+//! What a user who waits for a race sees: how long it may take, before it starts, and then one line, rewritten in
 //! place on a terminal and repeated now and then where standard error is none.
 
 use laneway_lab::race::{Expected, Progress};
@@ -26,7 +26,7 @@ pub(super) fn announced(title: &str, expected: &Expected) -> String {
     )
 }
 
-/// A time as somebody would say it who estimates it.
+/// A time as a person would state an estimate.
 fn spoken(time: Duration) -> String {
     match time.as_secs_f64().ceil() as u64 {
         s @ 0..120 => format!("{s} s"),

@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &ExportArguments, json: bool) -> Result<Exit, Failu
     }
 }
 
-/// Options that the format has no use for are refused: who gives them expects something of them.
+/// Options that the format has no use for are refused: a user who gives them expects something of them.
 fn refuse_idle_options(arguments: &ExportArguments) -> Result<(), Failure> {
     let is_table = matches!(arguments.format, ExportFormat::Collapsed | ExportFormat::Csv);
     let selecting = [

@@ -156,7 +156,7 @@ fn summary(arguments: &RecordArguments, recorded: &Recorded) -> String {
     text
 }
 
-/// A recording of a command that failed is a recording; who asked for it should know.
+/// A recording of a command that failed is a recording; the user who asked for it should know.
 fn judge(recorded: &Recorded) -> Result<Exit, Failure> {
     let ended = recorded.ended;
     match (ended.code, ended.signal) {

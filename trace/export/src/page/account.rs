@@ -141,7 +141,7 @@ fn words_of(part: &AccountPart) -> String {
     }
 }
 
-/// The bar for those who hear it.
+/// The bar for readers who hear it.
 fn spoken(account: &Account) -> String {
     account.parts.iter().map(words).collect::<Vec<_>>().join(", ")
 }

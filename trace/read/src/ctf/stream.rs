@@ -834,7 +834,7 @@ impl Stream {
                 block.push(thread, cpu, Event { time_ns, kind: Kind::TookOver(task) });
             }
             self.threads.on_cpu = None;
-            // Who is woken in the idle task's name is woken by an interrupt, which has no name.
+            // A thread that is woken in the idle task's name is woken by an interrupt, which has no name.
             let by = if next == 0 { &[][..] } else { name("next_comm") };
             self.threads.task = Some(self.threads.task(by, block));
             if next != 0 {
