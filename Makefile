@@ -17,7 +17,7 @@ SHIPPED := $(firstword $(sort $(wildcard scenarios/*.pcap* scenarios/*/*.pcap*))
 
 RACE = $(LANEWAY) race features $(MODE) --out $(OUT) $(if $(PCAP),--pcap $(PCAP)) $(ARGS)
 
-# 2 is xtask's word for "something is missing, and I said what": go on with what there is.
+# 2 is xtask's word for "something is missing, and it is named": go on with what there is.
 INSTALL := cargo xtask install
 GO_ON := || [ $$? -eq 2 ]
 
@@ -43,7 +43,7 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	    0) ;; \
 	    2) echo "make race: the race did not start (2): see the sentence above" ;; \
 	    3) echo "make race: not decided (3): the machine was too busy, or differs from itself; the report says which" ;; \
-	    4) echo "make race: invalid (4): a ledger is open, or a frame came twice; the report says which" ;; \
+	    4) echo "make race: invalid (4): a ledger is open, or a frame arrived twice; the report says which" ;; \
 	    *) echo "make race: ended with $$code" ;; \
 	esac; \
 	case $$code in 0|3|4) echo "make race: the report is $(OUT)/report.html" ;; esac; \

@@ -43,7 +43,7 @@ source=$prefix/src
     fail "cannot clone mcr; MCR names another place"
 git -C "$source" checkout -q "$COMMIT"
 
-# Its own pin is an older compiler; with this one nobody downloads a second.
+# Its own pin is an older compiler; with this one no second is downloaded.
 RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-stable} cargo build --release --locked --quiet \
     --manifest-path "$source/Cargo.toml" --bin mcrd --bin mcrctl || fail "cargo build failed"
 ln -sf "$source/target/release/mcrd" "$source/target/release/mcrctl" "$prefix/bin/"

@@ -80,7 +80,7 @@ scratch=$(mktemp -d)
 recorder=
 generator=
 clean_up() {
-    # By number, and only what was started here. The recorder takes LTTng down when it is told to end.
+    # By number, and only what was started here. The recorder takes LTTng down when it is asked to end.
     [ -z "$generator" ] || kill -INT "$generator" 2>/dev/null || true
     [ -z "$recorder" ] || kill -TERM "$recorder" 2>/dev/null || true
     wait 2>/dev/null || true
@@ -108,7 +108,7 @@ recorder=$!
 alive() {
     kill -0 "$recorder" 2>/dev/null || {
         tail -n 20 "$scratch/testpmd.log" >&2
-        fail "the recording ended early; the end of what it said is above"
+        fail "the recording ended early; the end of its output is above"
     }
 }
 
@@ -134,7 +134,7 @@ while [ "$(du -sb "$out/lttng" | cut -f 1)" -lt $((events * event_bytes)) ]; do
     alive
     kill -0 "$generator" 2>/dev/null || {
         cat "$scratch/gen.log" >&2
-        fail "the generator ended early; what it said is above"
+        fail "the generator ended early; its output is above"
     }
     sleep 0.2
 done

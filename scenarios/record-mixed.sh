@@ -93,7 +93,7 @@ srv=laneway-srv-$$
 cli=laneway-cli-$$
 work=
 
-# Every process inside the two namespaces was started by this script: nobody else knows their names.
+# Every process inside the two namespaces was started by this script: no other process knows their names.
 end_processes() { # signal
   local namespace pids
   for namespace in "$srv" "$cli"; do
@@ -506,7 +506,7 @@ drive_icmp() {
   on_client ping -n -c 2 -i 0.1 -T tsonly "$V4"
   on_client ping -n -c 2 -i 0.1 -T tsandaddr "$V4"
   on_client ping -n -c 3 -i 0.1 -I vxlan42 2001:db8:2a::1
-  on_client ping -n -c 2 -i 0.2 -b 192.0.2.255 || true # nobody answers
+  on_client ping -n -c 2 -i 0.2 -b 192.0.2.255 || true # no host answers
   on_client ping -n -c 2 -i 0.2 ff02::1%eth0
   # The server's route carries 1280 bytes: "fragmentation needed".
   in_vain ping -n -c 2 -i 0.2 -W 1 -M 'do' -s 1400 "$BEYOND_V4"
@@ -627,7 +627,7 @@ cut_captures() {
   local chosen
   editcap -F pcap "$work/raw-ns.pcap" "$work/mixed.pcap"
   mapfile -t chosen < <(choose_tiny)
-  ((${#chosen[@]})) || exit 1 # choose_tiny has said why
+  ((${#chosen[@]})) || exit 1 # choose_tiny has printed why
   editcap -F pcap -r "$work/mixed.pcap" "$work/tiny.pcap" "${chosen[@]}"
   editcap -F pcapng -r "$work/raw-ns.pcap" "$work/tiny-ns.pcapng" "${chosen[@]}"
   zstd -q -19 "$work/mixed.pcap" -o "$work/mixed.pcap.zst"

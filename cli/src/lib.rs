@@ -120,7 +120,7 @@ fn parse(given: &[OsString], apps: &[Box<dyn RunVerb>]) -> Result<Parsed, Failur
 fn child(outcome: Result<ChildEnd, String>) -> Result<Exit, Failure> {
     match outcome.map_err(Failure::input)? {
         ChildEnd::Done => Ok(Exit::Done),
-        ChildEnd::FailureTold => Ok(Exit::BadInput),
+        ChildEnd::FailureReported => Ok(Exit::BadInput),
     }
 }
 
@@ -140,7 +140,7 @@ fn give_back(json: bool) {
                 ),
                 false => format!(
                     "left {setting} at {now}: process {process}, which was killed, had made it \
-                     {left}, and somebody changed it since"
+                     {left}, and another program changed it since"
                 ),
             });
         }),

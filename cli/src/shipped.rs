@@ -1,6 +1,6 @@
 //! The scenarios of this build, inside the program, so that `laneway race NAME` works wherever it lies.
 //!
-//! In the repository the files are read instead: what somebody edits there is what is raced. Elsewhere a
+//! In the repository the files are read instead: what a user edits there is what is raced. Elsewhere a
 //! scenario is laid into the race's own folder first, with its capture, where it can be read and changed.
 
 use laneway_kinds::AppFacts;

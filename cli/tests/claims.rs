@@ -15,7 +15,7 @@ fn report(arguments: &[&str]) -> Output {
     command.arg("report").args(arguments).output().expect("the program starts")
 }
 
-fn said(bytes: &[u8]) -> String {
+fn utf8(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -28,12 +28,15 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
         command.args(["--generations", "4", "--rounds", "1", "--segment-ms", "100"]).output();
     let output = output.expect("the program starts");
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
-    let told = said(&output.stderr);
-    let first = told.lines().next().unwrap_or_default();
-    assert!(first.contains(": takes about ") && first.contains("3 arms, the base twice"), "{told}");
+    let printed = utf8(&output.stderr);
+    let first = printed.lines().next().unwrap_or_default();
+    assert!(
+        first.contains(": takes about ") && first.contains("3 arms, the base twice"),
+        "{printed}"
+    );
     // Four generations in a moment: one line, where none can be rewritten.
-    assert_eq!(told.matches("verdicts decided").count(), 1, "{told}");
-    assert!(!told.contains('\r') && !told.contains('\u{1b}'), "{told}");
+    assert_eq!(printed.matches("verdicts decided").count(), 1, "{printed}");
+    assert!(!printed.contains('\r') && !printed.contains('\u{1b}'), "{printed}");
 
     let result = turn.result("");
     let status = |part: &str| {
@@ -48,7 +51,7 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
     let folder = turn.folder.display().to_string();
     let page = report(&["--claims", &folder]);
     assert!(page.status.success(), "{page:?}");
-    let text = said(&page.stdout);
+    let text = utf8(&page.stdout);
     assert_eq!(text.lines().filter(|line| line.starts_with("| \"")).count(), result.claims.len());
     for part in [
         "119\\_937 / 59\\_944 = 2.0008",
@@ -63,13 +66,13 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
     let file = turn.folder.join("result.json").display().to_string();
     assert_eq!(page.stdout, report(&["--claims", &file]).stdout, "the same bytes from the file");
     let twice = report(&["--claims", &folder, &file]);
-    assert_eq!(said(&twice.stdout).matches("\n## ").count(), 2);
+    assert_eq!(utf8(&twice.stdout).matches("\n## ").count(), 2);
     let json: serde_json::Value =
         serde_json::from_slice(&report(&["--claims", "--json", &folder]).stdout).expect("JSON");
     assert_eq!(json[0]["claims"].as_array().map(Vec::len), Some(result.claims.len()));
 
     // The file twice is one race twice: every question has one row.
-    let page = said(&report(&["--figures", &folder, &file]).stdout);
+    let page = utf8(&report(&["--figures", &folder, &file]).stdout);
     assert_eq!(page.matches("| asked | measured").count(), 1, "{page}");
     assert!(page.contains("--lane packet --lane xdp --load 2000"), "{page}");
     let figures: serde_json::Value =
@@ -84,7 +87,7 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
     std::fs::write(&file, serde_json::to_string(&silent).expect("plain")).expect("writable");
     let refused = report(&["--claims", &file]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said(&refused.stderr).contains("was asked a claim"), "{refused:?}");
+    assert!(utf8(&refused.stderr).contains("was asked a claim"), "{refused:?}");
 }
 
 #[test]
@@ -112,18 +115,21 @@ fn a_claim_that_cannot_be_is_refused_with_its_line_before_anything_starts() {
     for (theirs, ours, part) in wrong {
         let mut command = shipped::race(&folder, "features", &[(theirs, ours)]);
         let output = command.output().expect("the program starts");
-        let told = said(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = utf8(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let text = std::fs::read_to_string(folder.join("scenario.toml")).expect("it was written");
         let change = text.lines().position(|line| line.contains(ours)).expect("it is there");
         let lines: Vec<&str> = text.lines().collect();
         let begin =
             lines[..change].iter().rposition(|line| *line == "[[claim]]").expect("its head");
-        assert!(told.contains(part) && told.contains(&format!("line {}", begin + 1)), "{told}");
+        assert!(
+            printed.contains(part) && printed.contains(&format!("line {}", begin + 1)),
+            "{printed}"
+        );
     }
     let missing = report(&["--claims", "/no/such/race"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(said(&missing.stderr).contains("give the folder of a race"), "{missing:?}");
+    assert!(utf8(&missing.stderr).contains("give the folder of a race"), "{missing:?}");
     // Left-overs in the temporary folder are harmless.
     let _ = std::fs::remove_dir_all(&folder);
 }

@@ -149,7 +149,7 @@ fn is_built(compiler: &mut Command) -> bool {
 }
 
 #[test]
-fn what_a_program_received_is_told_by_its_counter() {
+fn what_a_program_received_is_reported_by_its_counter() {
     let Some(turn) = Turn::new("command-count") else { return };
     if !has_python() {
         return;
@@ -198,9 +198,9 @@ fn a_program_that_does_not_count_is_raced_for_its_cpu_time_alone() {
     };
     let output = race("--arm-uncounted");
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stdout).replace("\n      ", " ");
-    assert!(told.contains("[per offered] python3 silent.py: "), "{told}");
-    assert!(told.contains("CPU per offered packet (delivered: unknown)"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).replace("\n      ", " ");
+    assert!(printed.contains("[per offered] python3 silent.py: "), "{printed}");
+    assert!(printed.contains("CPU per offered packet (delivered: unknown)"), "{printed}");
     let result = turn.result("count-64");
     assert!(result.arms[2].delivered_unknown && !result.arms[1].delivered_unknown);
     for segment in &result.segments {
@@ -313,10 +313,10 @@ fn a_program_that_cannot_be_an_arm_ends_the_race_with_a_sentence() {
         ("cat {address} {port}", &["arm `cat`", "No such file or directory"]),
     ] {
         let output = race(&turn.folder, arm);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arm}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arm}: {printed}");
         for part in parts {
-            assert!(said.contains(part), "{arm}: {said}");
+            assert!(printed.contains(part), "{arm}: {printed}");
         }
     }
 }
@@ -362,15 +362,15 @@ while True:
         "100",
     ]);
     command.env("LANEWAY_COMMANDS_TEST", &mark);
-    let said = turn.folder.join("said");
-    let errors = fs::File::create(&said).expect("writable");
+    let log = turn.folder.join("stderr");
+    let errors = fs::File::create(&log).expect("writable");
     let mut race = command.stdout(Stdio::null()).stderr(errors).spawn().expect("it starts");
     // What it runs in, itself, and the one that left.
     let began = wait(|| with_mark(&mark).len() >= 4);
-    // Who keeps the program has no time to end it.
+    // The process that keeps the program has no time to end it.
     kill_children(&format!("LANEWAY_COMMANDS_TEST={mark}"));
     race.kill().expect("it is our child");
     race.wait().expect("it is our child");
-    assert!(began, "it was never started: {}", fs::read_to_string(said).unwrap_or_default());
+    assert!(began, "it was never started: {}", fs::read_to_string(log).unwrap_or_default());
     assert!(wait(|| with_mark(&mark).is_empty()), "{:?}", with_mark(&mark));
 }

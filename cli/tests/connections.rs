@@ -50,8 +50,8 @@ fn race(turn: &Turn, variant: &str, more: &[&str]) -> Output {
 /// The outcome of a race that ran to its end.
 fn raced(turn: &Turn, variant: &str, more: &[&str]) -> RaceResult {
     let output = race(turn, variant, more);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{printed}");
     turn.result(variant)
 }
 
@@ -237,13 +237,13 @@ fn the_client_by_hand_tells_where_every_request_went() {
             command.args(["--duration", "0.1", "--timeout-ms", "5000", "--json"]);
             command.output().expect("the program starts")
         });
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{said}");
-        let told: Value = serde_json::from_slice(&output.stdout).expect("it says JSON");
-        let ledger: Ledger = serde_json::from_value(told["answered"]["ledger"].clone()).unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("it says JSON");
+        let ledger: Ledger = serde_json::from_value(report["answered"]["ledger"].clone()).unwrap();
         assert!(ledger.is_closed() && ledger.offered == 40, "{ledger:?}");
         assert_eq!(ledger.delivered == 40, code == 0, "{ledger:?}");
-        assert_eq!(said.contains("it answers wrongly: of "), code == 4, "{said}");
+        assert_eq!(printed.contains("it answers wrongly: of "), code == 4, "{printed}");
     }
 }
 
@@ -268,8 +268,8 @@ fn a_closed_loop_of_so_many_requests_is_a_load_of_its_own_on_every_lane() {
     command.arg("race").arg(scenario).args(["--variant", "c100", "--out"]).arg(&turn.folder);
     command.args(["--generations", "2", "--rounds", "1"]);
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{printed}");
     let result = turn.result("c100");
     all_is_answered(&result);
     assert_eq!((&result.loads_pps, &result.closed_requests), (&vec![60, 500], &vec![60, 500]));
@@ -323,16 +323,16 @@ fn the_client_of_a_store_by_hand_sets_gets_and_checks() {
     command.args(["--keys", "500", "--zipf", "0.99", "--get-share", "0.8", "--requests", "3000"]);
     command.args(["--value-bytes", "64-2000", "--timeout-ms", "30000", "--json"]);
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let told: Value = serde_json::from_slice(&output.stdout).expect("it says JSON");
-    let answered = &told["answered"];
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it says JSON");
+    let answered = &report["answered"];
     let ledger: Ledger = serde_json::from_value(answered["ledger"].clone()).unwrap();
     assert!(ledger.is_closed(), "{ledger:?}");
     assert_eq!((ledger.offered, ledger.delivered), (3_000, 3_000), "{ledger:?}");
-    assert_eq!((&told["loop"], &answered["opening"]), (&"closed".into(), &500.into()));
+    assert_eq!((&report["loop"], &answered["opening"]), (&"closed".into(), &500.into()));
     assert_eq!(answered["kinds"]["GET, nothing"], 0);
-    assert!(answered["kinds"]["GET, a value"].as_u64() > Some(2_000), "{told}");
+    assert!(answered["kinds"]["GET, a value"].as_u64() > Some(2_000), "{report}");
 
     // In words, open loop, and a plan that cannot be.
     let gen_kv = |more: &[&str]| {
@@ -341,13 +341,13 @@ fn the_client_of_a_store_by_hand_sets_gets_and_checks() {
         let output = command.output().expect("the program starts");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = gen_kv(&["--rate", "2000", "--requests", "400", "--timeout-ms", "30000"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = gen_kv(&["--rate", "2000", "--requests", "400", "--timeout-ms", "30000"]);
+    assert_eq!(code, Some(0), "{printed}");
     for part in ["400 requests to TCP", "keys set before", "GET, a value", "asked for 2000.0"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
-    let (code, said) = gen_kv(&["--value-bytes", "8"]);
-    assert!(code == Some(2) && said.contains("each 16 to 1048576"), "{said}");
+    let (code, printed) = gen_kv(&["--value-bytes", "8"]);
+    assert!(code == Some(2) && printed.contains("each 16 to 1048576"), "{printed}");
 }
 
 #[test]
@@ -372,10 +372,10 @@ fn a_store_that_answers_with_another_value_is_found_out_by_hand() {
         command.args(["--requests", "5", "--timeout-ms", "30000", "--json"]);
         command.output().expect("the program starts")
     });
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{printed}");
     let why = "GET key:000000000000 was answered with 3 bytes that were never set for it";
-    assert!(said.contains(why), "{said}");
+    assert!(printed.contains(why), "{printed}");
 }
 
 #[test]
@@ -402,8 +402,8 @@ fn a_store_is_asked_by_datagrams_in_a_race_and_by_hand() {
     command.args(["--lane", "socket", "--lane", "xdp udp"]);
     command.args(["--generations", "2", "--rounds", "1", "--segment-ms", "50"]);
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code().is_some_and(|code| code != 2), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code != 2), "{printed}");
     let result = turn.result("get-udp");
     all_is_answered(&result);
     let names: Vec<&str> = result.arms.iter().map(|arm| arm.name.as_str()).collect();
@@ -427,10 +427,10 @@ fn a_store_is_asked_by_datagrams_in_a_race_and_by_hand() {
     command.args(["gen", "kv", "--to", &at, "--udp", "--connections", "7", "--keys", "50"]);
     command.args(["--value-bytes", "16-1400", "--requests", "900", "--timeout-ms", "30000"]);
     let output = command.output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     for part in [&format!("900 requests to UDP {at}"), "over 7 sockets", "keys set before"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
 }
 
@@ -444,7 +444,7 @@ fn a_thousand_connections_need_as_many_descriptors() {
             env!("CARGO_BIN_EXE_laneway")
         );
         let output = Command::new("sh").args(["-c", &line]).output().expect("there is a shell");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(part), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && printed.contains(part), "{printed}");
     }
 }

@@ -16,7 +16,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/any-p
 /// Where a datagram is lost with all of its copies.
 const IN_FRONT: [&str; 3] = ["generator", "veth", "rx_queue_full"];
 /// The arguments of the relay of the guide.
-const TOLD: &str = "{in} {groups} {port} {outputs}";
+const ARGUMENTS: &str = "{in} {groups} {port} {outputs}";
 
 fn has(program: &str, argument: &str) -> bool {
     let is_there = Command::new(program).arg(argument).output().is_ok();
@@ -69,7 +69,7 @@ fn a_python_relay_copies_to_ports_of_two_cables_and_closes_its_ledger() {
     if !has("python3", "--version") {
         return;
     }
-    let relay = format!("python3 {EXAMPLES}/relay.py {TOLD}");
+    let relay = format!("python3 {EXAMPLES}/relay.py {ARGUMENTS}");
     // The lab's own arm copies to interfaces; here the program is the base, too.
     let changes = [
         ("{ groups = 1, outputs = 1 }", "{ groups = 25, outputs = 5, cables = 2 }"),
@@ -128,7 +128,7 @@ fn a_slow_output_of_our_relay_costs_the_others_nothing() {
 }
 
 #[test]
-fn what_our_relay_adds_to_the_kernels_way_is_told_of_every_output() {
+fn what_our_relay_adds_to_the_kernels_way_is_reported_for_every_output() {
     let Some(turn) = Turn::new("relay-latency") else { return };
     if !has("smcrouted", "-v") {
         return;
@@ -192,7 +192,7 @@ fn a_relay_of_two_threads_copies_every_datagram_once() {
         let path = program.display();
         return println!("skipped: no {path}; cargo build -p laneway-lab --example two_threads");
     }
-    let arm = format!("{} {TOLD} {{cpu}}", program.display());
+    let arm = format!("{} {ARGUMENTS} {{cpu}}", program.display());
     let mut command = shipped::race(&turn.folder, "relay", &[("saturate = true\n", "")]);
     command.args(["--variant", "groups-50", "--load", "200", "--lane", "socket", "--arm", &arm]);
     command.args(["--generations", "2", "--rounds", "2", "--segment-ms", "100"]);
@@ -217,13 +217,13 @@ fn a_relay_of_two_threads_copies_every_datagram_once() {
         closes(&result, 1);
         let is_there = result.arms.iter().any(|arm| arm.name == "two threads");
         assert_eq!(is_there, runs, "{:?}", result.notes);
-        let is_said = |note: &String| note.contains("skipped") && note.contains("two_threads");
-        assert_eq!(result.notes.iter().any(is_said), !runs, "{:?}", result.notes);
+        let is_noted = |note: &String| note.contains("skipped") && note.contains("two_threads");
+        assert_eq!(result.notes.iter().any(is_noted), !runs, "{:?}", result.notes);
     }
 }
 
 #[test]
-fn what_a_relay_sends_twice_or_to_nobody_makes_a_race_invalid() {
+fn what_a_relay_sends_twice_or_to_no_receiver_makes_a_race_invalid() {
     let Some(turn) = Turn::new("fanout-wrong") else { return };
     if !has("python3", "--version") {
         return;
@@ -237,7 +237,7 @@ fn what_a_relay_sends_twice_or_to_nobody_makes_a_race_invalid() {
     assert_ne!(right, wrong);
     let script = turn.folder.join("twice.py");
     fs::write(&script, wrong).expect("writable");
-    let relay = format!("python3 {} {TOLD}", script.display());
+    let relay = format!("python3 {} {ARGUMENTS}", script.display());
     let output = race(&turn, &[], "one", &["--lane", "packet", "--arm", &relay]);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let result = turn.result("one");

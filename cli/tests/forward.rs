@@ -32,7 +32,7 @@ const FAR: [&str; 2] = ["far0", "far1"];
 /// Frames into each end: no more than a veth queue holds.
 const FRAMES: usize = 60;
 /// A far end that has seen nothing for so long gives up. Long, because it ends nothing but a test that
-/// fails: who waits knows what is to come.
+/// fails: a test that waits knows what is to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two cables between a near namespace, where the program runs, and a far one.
@@ -103,7 +103,7 @@ impl World {
 struct Running {
     child: Child,
     err: BufReader<ChildStderr>,
-    said: String,
+    printed: String,
 }
 
 impl Running {
@@ -111,10 +111,10 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while err.read_line(&mut said).unwrap() > 0 && !said.contains("forwarding, mode") {}
-        assert!(said.contains("forwarding, mode"), "{said}");
-        Running { child, err, said }
+        let mut printed = String::new();
+        while err.read_line(&mut printed).unwrap() > 0 && !printed.contains("forwarding, mode") {}
+        assert!(printed.contains("forwarding, mode"), "{printed}");
+        Running { child, err, printed }
     }
 
     /// Says a line and gives the first `lines` lines of the answer.
@@ -133,9 +133,9 @@ impl Running {
         if self.child.try_wait().unwrap().is_none() {
             kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         }
-        self.err.read_to_string(&mut self.said).unwrap();
+        self.err.read_to_string(&mut self.printed).unwrap();
         let output = self.child.wait_with_output().unwrap();
-        Output { stderr: self.said.into_bytes(), ..output }
+        Output { stderr: self.printed.into_bytes(), ..output }
     }
 }
 
@@ -188,20 +188,20 @@ impl FarEnds {
     }
 }
 
-fn said(output: &Output) -> &str {
+fn errors_of(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 
 /// The run ended well.
 #[track_caller]
 fn done(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+    assert_eq!(output.status.code(), Some(0), "{}", errors_of(output));
 }
 
 /// The run ended with exit code 2 and one sentence that says each of `parts`.
 #[track_caller]
 fn refused(output: &Output, parts: &[&str]) {
-    let err = said(output);
+    let err = errors_of(output);
     assert_eq!(output.status.code(), Some(2), "{err}");
     assert!(err.starts_with("laneway: ") && err.trim_end().lines().count() == 1, "{err}");
     parts.iter().for_each(|part| assert!(err.contains(part), "`{part}` is missing in: {err}"));
@@ -295,7 +295,7 @@ fn can_open(world: &World, lane: &str) -> bool {
     probe.args(["run", "forward", "--on", "near0,near1", "--duration", "1ms", "--lane", lane]);
     let output = probe.stdin(Stdio::null()).output().unwrap();
     if output.status.code() == Some(2) {
-        skip(format!("{lane}: {}", said(&output)));
+        skip(format!("{lane}: {}", errors_of(&output)));
     }
     output.status.code() != Some(2)
 }
@@ -319,19 +319,19 @@ fn frames_cross_between_two_cables_as_the_mode_says() {
             });
             done(&output);
             let expected: Vec<Vec<u8>> = frames.iter().map(|f| after(mode, 1, f)).collect();
-            assert_eq!(received[1].len(), FRAMES, "{lane} {mode}: {}", said(&output));
+            assert_eq!(received[1].len(), FRAMES, "{lane} {mode}: {}", errors_of(&output));
             assert!(received[1] == expected, "{lane} {mode}: other bytes or order");
             assert!(received[0].is_empty(), "{lane} {mode}: sent back");
             let fate = if mode == "l2" { "  flooded" } else { "  forwarded" };
             for part in [fate, "port  interface"] {
-                assert!(said(&output).contains(part), "{lane} {mode}: {}", said(&output));
+                assert!(errors_of(&output).contains(part), "{lane} {mode}: {}", errors_of(&output));
             }
         }
     }
 }
 
 #[test]
-fn frames_that_the_kernel_drops_behind_a_redirect_are_told() {
+fn frames_that_the_kernel_drops_behind_a_redirect_are_reported() {
     let Some(world) = World::new() else { return };
     // With GRO a veth's far end takes redirected frames, without any program.
     let far_gro = |state: &str| {
@@ -357,7 +357,7 @@ fn frames_that_the_kernel_drops_behind_a_redirect_are_told() {
         };
         let output = world.far.enter(look).unwrap();
         done(&output);
-        said(&output).to_owned()
+        errors_of(&output).to_owned()
     };
     far_gro("off");
     let refused = run(64);
@@ -390,15 +390,15 @@ fn mode_drop_receives_everything_and_sends_nothing() {
         });
         done(&output);
         assert_eq!(sent, [0; 3], "{lane}");
-        assert!(said(&output).contains("  consumed"), "{lane}: {}", said(&output));
+        assert!(errors_of(&output).contains("  consumed"), "{lane}: {}", errors_of(&output));
     }
 }
 
 /// `show stats` of a forwarder, one of its lines.
 fn count_of(path: &str, name: &str) -> u64 {
-    let told = Client::connect(path).say("show stats");
-    let line = told.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.unwrap_or_else(|| panic!("no `{name}` in {told}")).parse().unwrap()
+    let answer = Client::connect(path).say("show stats");
+    let line = answer.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap_or_else(|| panic!("no `{name}` in {answer}")).parse().unwrap()
 }
 
 /// A conversation over the control socket, as any program could lead it.
@@ -509,24 +509,24 @@ fn several_speak_at_once_and_refusals_show_the_place() {
         assert!(one.say("\u{1b}]0;\u{7}").starts_with("error: "));
 
         let output = laneway(&["rules", "--control", &path, "flow lst 0", "flow list 0 group 0"]);
-        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-        assert!(said(&output).contains("did you mean `list`?"), "{}", said(&output));
-        assert!(said(&output).contains("1 of 2 commands refused"), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", errors_of(&output));
+        assert!(errors_of(&output).contains("did you mean `list`?"), "{}", errors_of(&output));
+        assert!(errors_of(&output).contains("1 of 2 commands refused"), "{}", errors_of(&output));
         assert_eq!(
             String::from_utf8_lossy(&output.stdout).lines().count(),
             4,
-            "the second is said"
+            "the second is reported"
         );
 
         let mut client = Command::new(LANEWAY);
         client.args(["rules", "--control", &path, "--json"]).stdin(Stdio::piped());
         let mut client = client.stdout(Stdio::piped()).spawn().unwrap();
         client.stdin.take().unwrap().write_all(b"# all\nflow flush 0\nshow rules\nquit\n").unwrap();
-        let told = client.wait_with_output().unwrap();
-        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-        assert_eq!(told["commands"][1]["command"], "flow flush 0", "{told:#}");
-        assert_eq!(told["commands"][2]["lines"], Value::Array(Vec::new()), "{told:#}");
-        assert_eq!(told["commands"][2]["done"], true, "{told:#}");
+        let report = client.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        assert_eq!(report["commands"][1]["command"], "flow flush 0", "{report:#}");
+        assert_eq!(report["commands"][2]["lines"], Value::Array(Vec::new()), "{report:#}");
+        assert_eq!(report["commands"][2]["done"], true, "{report:#}");
 
         // A second server leaves the first alone.
         let again = ["run", "forward", "--lane", "packet", "--on", "lo", "--control", &path];
@@ -575,8 +575,8 @@ fn by_flow(frames: &[Vec<u8>]) -> BTreeMap<[u8; 4], Vec<&Vec<u8>>> {
 }
 
 /// What each of several workers received, as the table at the end says.
-fn received_by_worker(said: &str) -> Vec<u64> {
-    let table = said.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
+fn received_by_worker(printed: &str) -> Vec<u64> {
+    let table = printed.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
     let rows = table.take_while(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     rows.map(|row| row.split_whitespace().nth(2).unwrap().replace(',', "").parse().unwrap())
         .collect()
@@ -587,7 +587,7 @@ fn received_by_worker(said: &str) -> Vec<u64> {
 #[derive(Debug, PartialEq)]
 struct Fated {
     through: Vec<Vec<u8>>,
-    told: Vec<String>,
+    counts: Vec<String>,
 }
 
 fn under_rules(world: &World, lane: &str, more: &[&str]) -> (Output, Fated) {
@@ -604,17 +604,17 @@ fn under_rules(world: &World, lane: &str, more: &[&str]) -> (Output, Fated) {
         assert!(back.is_empty());
         // The counts follow with the next tick of every worker.
         let since = Instant::now();
-        let all_told =
+        let all_counted =
             |path: &str| count_of(path, "rule_drop") == 40 && count_of(path, "forwarded") >= 80;
-        while !all_told(&path) && since.elapsed() < PATIENCE {
+        while !all_counted(&path) && since.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(20));
         }
-        let mut told: Vec<String> =
+        let mut counts: Vec<String> =
             [0, 1].map(|id| rules(&path, &[&format!("flow query 0 {id} count")])).into();
         let stats = rules(&path, &["show stats"]);
         let wanted = |line: &&str| line.starts_with("rule_drop") || line.starts_with("queue");
-        told.extend(stats.lines().filter(wanted).map(str::to_owned));
-        Fated { through, told }
+        counts.extend(stats.lines().filter(wanted).map(str::to_owned));
+        Fated { through, counts }
     });
     (output, fated)
 }
@@ -633,16 +633,20 @@ fn two_workers_give_every_frame_the_fate_that_one_gives_and_answer_for_both() {
         done(&alone);
         let (both, of_two) = under_rules(&two, lane, &["--workers", "2"]);
         done(&both);
-        assert_eq!(of_one.through.len(), 80, "{lane}: {}", said(&alone));
-        assert_eq!(of_two.through.len(), 80, "{lane}: {}", said(&both));
+        assert_eq!(of_one.through.len(), 80, "{lane}: {}", errors_of(&alone));
+        assert_eq!(of_two.through.len(), 80, "{lane}: {}", errors_of(&both));
         // In the order that they were sent in, flow by flow: nothing lost, doubled or overtaken.
         assert_eq!(by_flow(&of_one.through), by_flow(&of_two.through), "{lane}");
-        assert_eq!(of_one.told, of_two.told, "{lane}");
-        assert!(of_two.told[1].contains(" hits: 40\n"), "{lane}: {:?}", of_two.told);
-        let workers = received_by_worker(said(&both));
-        assert_eq!(workers.len(), 2, "{lane}: {}", said(&both));
-        assert!(workers.iter().all(|&frames| frames > 0), "{lane}: {}", said(&both));
-        assert!(said(&both).contains("flow query 0 1: hits: 40"), "{lane}: {}", said(&both));
+        assert_eq!(of_one.counts, of_two.counts, "{lane}");
+        assert!(of_two.counts[1].contains(" hits: 40\n"), "{lane}: {:?}", of_two.counts);
+        let workers = received_by_worker(errors_of(&both));
+        assert_eq!(workers.len(), 2, "{lane}: {}", errors_of(&both));
+        assert!(workers.iter().all(|&frames| frames > 0), "{lane}: {}", errors_of(&both));
+        assert!(
+            errors_of(&both).contains("flow query 0 1: hits: 40"),
+            "{lane}: {}",
+            errors_of(&both)
+        );
     }
 }
 
@@ -666,7 +670,7 @@ fn a_bridge_of_two_workers_sends_answers_by_what_the_other_one_learned() {
         });
         done(&output);
         assert_eq!(by_flow(&received[0]), by_flow(&back), "{lane}");
-        let err = said(&output);
+        let err = errors_of(&output);
         let forwarded = err.lines().find_map(|line| line.strip_prefix("  forwarded"));
         // The kernel's own frames that cross are to groups, and flooded.
         assert_eq!(forwarded.map(str::trim), Some("96"), "{lane}: {err}");
@@ -756,7 +760,7 @@ fn resident_kb(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_foreign_client_leads_the_conversation_and_hostile_ones_harm_nobody() {
+fn a_foreign_client_leads_the_conversation_and_hostile_ones_do_no_harm() {
     let Some(world) = World::new() else { return };
     let folder = Folder::new();
     let path = folder.file("foreign.sock");
@@ -793,7 +797,7 @@ fn a_foreign_client_leads_the_conversation_and_hostile_ones_harm_nobody() {
         garbage.write(b"\x00\xff\xfe\x1b[2J\nflow \x80\n\n");
         let answers = garbage.rest();
         assert_eq!(answers.matches("error: ").count(), 2, "{answers}");
-        assert!(!answers.contains('\u{1b}'), "what it said is not sent back to a terminal");
+        assert!(!answers.contains('\u{1b}'), "what it sent is not sent back to a terminal");
 
         // A line without end costs no memory, and nothing waits for it.
         let mut endless = Socat::start(&path).unwrap();
@@ -851,9 +855,9 @@ fn a_router_sends_by_the_longest_prefix_with_its_own_address() {
         let expected: Vec<Vec<u8>> = frames.iter().map(|frame| routed(frame, 1)).collect();
         let arrived: Vec<&Vec<u8>> =
             received[1].iter().filter(|frame| frame[..6] == [2, 0, 0, 0, 0, 9]).collect();
-        assert_eq!(arrived.len(), FRAMES, "{lane}: {}", said(&output));
+        assert_eq!(arrived.len(), FRAMES, "{lane}: {}", errors_of(&output));
         assert!(arrived.into_iter().eq(&expected), "{lane}");
-        assert!(said(&output).contains("not_for_us"), "{lane}: {}", said(&output));
+        assert!(errors_of(&output).contains("not_for_us"), "{lane}: {}", errors_of(&output));
     }
 }
 
@@ -891,16 +895,20 @@ fn rules_come_and_go_by_standard_input_while_frames_cross() {
             assert!(running.ask("flow crate 0", 3).contains("column 6"), "{lane}");
             assert_eq!(running.ask("flow destroy 0 rule 0", 1), "Flow rule #0 destroyed\n");
             look(far, 53, 20);
-            let told = running.ask("flow query 0 1 count", 5);
-            assert!(told.contains("hits_set: 1"), "{lane}: {told}");
+            let answer = running.ask("flow query 0 1 count", 5);
+            assert!(answer.contains("hits_set: 1"), "{lane}: {answer}");
             writeln!(running.child.stdin.as_mut().unwrap(), "quit").unwrap();
-            running.err.read_to_string(&mut running.said).unwrap();
+            running.err.read_to_string(&mut running.printed).unwrap();
             counts
         });
         done(&output);
-        assert_eq!(counts, [0, 0, 20], "{lane}: {}", said(&output));
+        assert_eq!(counts, [0, 0, 20], "{lane}: {}", errors_of(&output));
         for part in ["  rule_drop", "flow list 0", "flow query 0 1: hits: 20 bytes: ", place] {
-            assert!(said(&output).contains(part), "`{part}` on {lane}: {}", said(&output));
+            assert!(
+                errors_of(&output).contains(part),
+                "`{part}` on {lane}: {}",
+                errors_of(&output)
+            );
         }
     }
 }
@@ -915,17 +923,21 @@ fn a_run_on_captures_tells_fates_rules_and_places_as_json() {
     let line = ["run", "forward", "--lane", &lane, "--on", &a, "--on", &b, "--mode", "macswap"];
     let output = laneway(&[&line[..], &["--json", "--rule", DROP]].concat());
     done(&output);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&told["seen"], &told["closed"]), (&12.into(), &true.into()), "{told:#}");
-    assert_eq!(told["fates"]["rule_drop"], 7);
-    assert_eq!(told["fates"]["forwarded"], 5);
-    assert_eq!((&told["mode"], &told["unconfirmed"]), (&"macswap".into(), &0.into()), "{told:#}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["seen"], &report["closed"]), (&12.into(), &true.into()), "{report:#}");
+    assert_eq!(report["fates"]["rule_drop"], 7);
+    assert_eq!(report["fates"]["forwarded"], 5);
+    assert_eq!(
+        (&report["mode"], &report["unconfirmed"]),
+        (&"macswap".into(), &0.into()),
+        "{report:#}"
+    );
     for list in ["interfaces", "ports"] {
-        assert_eq!(told[list].as_array().map(Vec::len), Some(2), "{told:#}");
+        assert_eq!(report[list].as_array().map(Vec::len), Some(2), "{report:#}");
     }
-    assert_eq!(told["report"]["ended"], "exhausted", "{told:#}");
-    assert_eq!(told["workers"], Value::Array(Vec::new()), "there was one");
-    let rule = &told["rules"][0];
+    assert_eq!(report["report"]["ended"], "exhausted", "{report:#}");
+    assert_eq!(report["workers"], Value::Array(Vec::new()), "there was one");
+    let rule = &report["rules"][0];
     assert_eq!(
         (&rule["hits"], &rule["place"], &rule["port"]),
         (&7.into(), &"user".into(), &0.into())
@@ -978,7 +990,10 @@ fn what_cannot_be_is_refused_in_a_sentence_with_its_place() {
     fs::write(&rules, "flow create 0 ingress pattern \u{1b}[31mred / end\n").unwrap();
     let output = run(&["--rules", &rules]);
     refused(&output, &["line 1, column 31"]);
-    assert!(!said(&output).contains('\u{1b}'), "what a file holds is no command to a terminal");
+    assert!(
+        !errors_of(&output).contains('\u{1b}'),
+        "what a file holds is no command to a terminal"
+    );
     refused(&run(&["--queues", "0"]), &["--queues", "1..=16"]);
     let on = |lane: &str, on: &str| laneway(&["run", "forward", "--lane", lane, "--on", on]);
     refused(&on("packet:rin", "lo"), &["rin", "did you mean `ring`?"]);
@@ -1001,7 +1016,7 @@ const TAPS: [&str; 2] = ["tap0", "tap1"];
 const TAP_FRAME_BYTES_MAX: usize = 1514;
 
 #[test]
-fn a_rule_is_executed_by_a_port_that_can_and_told_so() {
+fn a_rule_is_executed_by_a_port_that_can_and_reported_so() {
     if std::env::var_os("LANEWAY_GUEST").is_some() {
         return skip("this is the kernel that it would start");
     }
@@ -1058,27 +1073,28 @@ fn what_a_tap_steers_has_the_fate_that_software_gives_it() {
         while count_of(&path, "frames") < frames.len() as u64 && since.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(20));
         }
-        let told = rules(&path, &["show rules", "show stats"]);
+        let answers = rules(&path, &["show rules", "show stats"]);
         assert_eq!(rules(&path, &["flow destroy 0 rule 0"]), "Flow rule #0 destroyed\n");
         assert_eq!(rules(&path, &["flow flush 0"]), "");
-        (running.end(), told)
+        (running.end(), answers)
     };
-    let (output, told) = near.enter(live).unwrap();
+    let (output, answers) = near.enter(live).unwrap();
     done(&output);
-    if told.contains("Function not implemented") {
+    if answers.contains("Function not implemented") {
         return skip("net_tap keeps no rule here: its kernel has no tc flower");
     }
-    let line = |begin: &str| told.lines().find(|line| line.starts_with(begin)).unwrap_or_default();
-    assert!(line("port 0 rule 0").contains("place offloaded (the port takes it;"), "{told}");
+    let line =
+        |begin: &str| answers.lines().find(|line| line.starts_with(begin)).unwrap_or_default();
+    assert!(line("port 0 rule 0").contains("place offloaded (the port takes it;"), "{answers}");
     let why = "the port refuses it: action not supported: COUNT (rte_flow_validate, error 95)";
-    assert!(line("port 0 rule 1").contains("place user (") && told.contains(why), "{told}");
+    assert!(line("port 0 rule 1").contains("place user (") && answers.contains(why), "{answers}");
     for id in [0, 1] {
         let rule = &software["rules"][id];
         let hits = format!("port 0 rule {id} hits {} bytes {} ", rule["hits"], rule["bytes"]);
-        assert!(rule["hits"].as_u64() >= Some(32) && told.contains(&hits), "{hits}: {told}");
+        assert!(rule["hits"].as_u64() >= Some(32) && answers.contains(&hits), "{hits}: {answers}");
     }
     for (fate, frames) in software["fates"].as_object().unwrap() {
-        assert_eq!(line(&format!("{fate} ")), format!("{fate} {frames}"), "{told}");
+        assert_eq!(line(&format!("{fate} ")), format!("{fate} {frames}"), "{answers}");
     }
-    assert_eq!(line("queue 1"), format!("queue 1 {}", software["rules"][0]["hits"]), "{told}");
+    assert_eq!(line("queue 1"), format!("queue 1 {}", software["rules"][0]["hits"]), "{answers}");
 }

@@ -44,9 +44,9 @@ impl Race {
 
     /// The reason why no TAP device of DPDK's can be raced here.
     fn no_tap(output: &Output) -> Option<String> {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let missing = ["DPDK", "/dev/net/tun"].iter().any(|word| said.contains(word));
-        (output.status.code() == Some(2) && missing).then(|| said.trim().to_owned())
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let missing = ["DPDK", "/dev/net/tun"].iter().any(|word| printed.contains(word));
+        (output.status.code() == Some(2) && missing).then(|| printed.trim().to_owned())
     }
 }
 
@@ -86,8 +86,8 @@ fn the_report_on_taps_is_raced_with_its_rule_its_peer_and_its_claims() {
         result.arms
     );
     assert_eq!(fact(&result, "no rule", "rules"), "none");
-    let told = |part: &str| result.notes.iter().any(|note| note.contains(part));
-    assert!(told("`dpdk:net_memif`") && told("tap queue full"), "{:?}", result.notes);
+    let is_noted = |part: &str| result.notes.iter().any(|note| note.contains(part));
+    assert!(is_noted("`dpdk:net_memif`") && is_noted("tap queue full"), "{:?}", result.notes);
     match result.notes.iter().find(|note| note.contains("skipped: arm `testpmd`")) {
         Some(why) => println!("{why}"),
         None => assert_eq!(fact(&result, "testpmd", "forward_mode"), "io"),
@@ -97,10 +97,10 @@ fn the_report_on_taps_is_raced_with_its_rule_its_peer_and_its_claims() {
         let claims = result.claims.iter().filter(|claim| wanted.contains(&claim.status));
         claims.map(|claim| claim.says.as_str()).collect()
     };
-    let said = "the mempool cannot sustain the incoming rate";
+    let sentence = "the mempool cannot sustain the incoming rate";
     assert_eq!(
         of(&[ClaimStatus::Refuted, ClaimStatus::Inconclusive]),
-        [said],
+        [sentence],
         "{:?}",
         result.claims
     );
@@ -209,7 +209,7 @@ fn the_saturating_load_is_found_and_offered_to_all_alike() {
     closes(&result);
     let Some(pps) = result.saturating_pps else {
         let why = result.notes.iter().find(|note| note.starts_with("no saturating load"));
-        return println!("skipped: {}", why.expect("it is said"));
+        return println!("skipped: {}", why.expect("it is reported"));
     };
     assert_eq!(result.loads_pps, [5_000, pps]);
     let asked: Vec<f64> = result.segments.iter().map(|s| s.generator.asked_pps).collect();
@@ -254,9 +254,9 @@ fn a_scenario_that_cannot_be_is_refused_before_anything_is_started() {
         ("saturate = true", "saturate = false", "the load of a "),
     ] {
         let output = race.run("tap", &[(theirs, ours)], &[], &[]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{ours}: {said}");
-        assert!(said.contains(part), "{ours}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{ours}: {printed}");
+        assert!(printed.contains(part), "{ours}: {printed}");
         assert!(!race.0.folder.join("trials").exists());
     }
 }

@@ -152,12 +152,12 @@ fn the_far_end_receives_the_captures_bytes_in_its_order_on_every_lane() {
             skip(format!("{lane}: {err}"));
             continue;
         }
-        let told = json(&output);
-        assert_eq!(arrived.len(), frames.len(), "{lane}: {told:#}");
+        let report = json(&output);
+        assert_eq!(arrived.len(), frames.len(), "{lane}: {report:#}");
         assert!(arrived == frames, "{lane}: other bytes, or another order");
-        let figures = ["read", "given", "sent", "unconfirmed"].map(|name| told[name].as_u64());
+        let figures = ["read", "given", "sent", "unconfirmed"].map(|name| report[name].as_u64());
         assert_eq!(figures, [Some(200), Some(200), Some(200), Some(0)], "{lane}");
-        assert_eq!((&told["whole"], &told["left_out"]), (&true.into(), &serde_json::json!({})));
+        assert_eq!((&report["whole"], &report["left_out"]), (&true.into(), &serde_json::json!({})));
     }
 }
 
@@ -170,8 +170,8 @@ fn datagrams_to_groups_are_numbered_and_a_burst_is_one_groups() {
     command.args(["--from", "192.0.2.7:9", "--ttl", "3", "--json"]);
     let to_a_group = |frame: &[u8]| frame.starts_with(&[1, 0, 0x5e, 1, 1]) && frame.len() == 142;
     let (arrived, output) = of_these_at_the_far_end(&world, command, 40, to_a_group);
-    let told = json(&output);
-    assert_eq!(arrived.len(), 40, "{told:#}");
+    let report = json(&output);
+    assert_eq!(arrived.len(), 40, "{report:#}");
     for (number, frame) in (0u8..).zip(&arrived) {
         // TTL, source, group, port, and the number behind its mark and segment.
         assert_eq!((frame[22], &frame[26..30]), (3, &[192, 0, 2, 7][..]));
@@ -179,7 +179,7 @@ fn datagrams_to_groups_are_numbered_and_a_burst_is_one_groups() {
         assert_eq!((&frame[36..38], frame[47]), (&5_000u16.to_be_bytes()[..], number));
     }
     assert_eq!(
-        (&told["sent"]["generator"]["sent"], &told["plan"]["groups"]),
+        (&report["sent"]["generator"]["sent"], &report["plan"]["groups"]),
         (&40.into(), &2.into())
     );
     let mut wrong = world.generator.namespace.command(LANEWAY);
@@ -188,7 +188,7 @@ fn datagrams_to_groups_are_numbered_and_a_burst_is_one_groups() {
 }
 
 #[test]
-fn the_rate_that_is_told_is_that_of_the_frames_sent_and_none_is_too_early() {
+fn the_reported_rate_is_that_of_the_frames_sent_and_none_is_too_early() {
     let Some(world) = world() else { return };
     let folder = Folder::new();
     let frames = udp_frames(0, 50, 100);
@@ -201,17 +201,20 @@ fn the_rate_that_is_told_is_that_of_the_frames_sent_and_none_is_too_early() {
         (&[], 100_000.0),
     ];
     for (more, asked_pps) in cases {
-        let told = json(&generator(&world, &capture, more).output().unwrap());
-        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{told:#}"));
-        let (sent, span_ns) = (number(&told["sent"]), number(&told["span_ns"]));
-        let achieved = number(&told["achieved"]["pps"]);
-        assert!((number(&told["asked"]["pps"]) - asked_pps).abs() < 1e-3 * asked_pps, "{told:#}");
-        assert!((achieved - (sent - 1.0) * 1e9 / span_ns).abs() < 1e-6 * achieved, "{told:#}");
+        let report = json(&generator(&world, &capture, more).output().unwrap());
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{report:#}"));
+        let (sent, span_ns) = (number(&report["sent"]), number(&report["span_ns"]));
+        let achieved = number(&report["achieved"]["pps"]);
+        assert!(
+            (number(&report["asked"]["pps"]) - asked_pps).abs() < 1e-3 * asked_pps,
+            "{report:#}"
+        );
+        assert!((achieved - (sent - 1.0) * 1e9 / span_ns).abs() < 1e-6 * achieved, "{report:#}");
         // The first may be late and the last not: by so much the rate may be higher.
-        let late_ns = number(&told["late"]["max_ns"]);
-        assert!(span_ns + late_ns >= (sent - 1.0) * 1e9 / asked_pps - 1.0, "{told:#}");
+        let late_ns = number(&report["late"]["max_ns"]);
+        assert!(span_ns + late_ns >= (sent - 1.0) * 1e9 / asked_pps - 1.0, "{report:#}");
         let mbps = achieved * 800.0 / 1e6;
-        assert!((number(&told["achieved"]["mbps"]) - mbps).abs() < 1e-6 * mbps, "{told:#}");
+        assert!((number(&report["achieved"]["mbps"]) - mbps).abs() < 1e-6 * mbps, "{report:#}");
     }
 }
 
@@ -225,10 +228,10 @@ fn a_frame_beyond_the_mtu_is_counted_and_the_others_are_sent() {
     for lane in ["packet", "uring", "afxdp"] {
         let command = generator(&world, &capture, &["--lane", lane, "--topspeed"]);
         let (arrived, output) = at_the_far_end(&world, command, 3);
-        let told = json(&output);
+        let report = json(&output);
         assert_eq!(arrived, udp_frames(0, 3, 60), "{lane}");
-        assert_eq!((&told["sent"], &told["unconfirmed"]), (&3.into(), &0.into()), "{lane}");
-        assert_eq!(told["refused"]["tx_too_long"], 1, "{lane}: {told:#}");
+        assert_eq!((&report["sent"], &report["unconfirmed"]), (&3.into(), &0.into()), "{lane}");
+        assert_eq!(report["refused"]["tx_too_long"], 1, "{lane}: {report:#}");
     }
 }
 
@@ -248,11 +251,11 @@ fn tcpdump_at_the_far_end_sees_the_same() {
         Err(error) => return skip(format!("tcpdump: {error}; install tcpdump")),
     };
     let mut err = BufReader::new(tcpdump.stderr.take().unwrap());
-    let mut said = String::new();
-    while err.read_line(&mut said).unwrap() > 0 && !said.contains("listening on") {}
-    if !said.contains("listening on") {
+    let mut printed = String::new();
+    while err.read_line(&mut printed).unwrap() > 0 && !printed.contains("listening on") {}
+    if !printed.contains("listening on") {
         tcpdump.wait().unwrap();
-        return skip(format!("tcpdump: {said}"));
+        return skip(format!("tcpdump: {printed}"));
     }
     json(&generator(&world, &capture, &["--multiplier", "2"]).output().unwrap());
     let mut rest = String::new();
@@ -292,14 +295,14 @@ fn an_interrupt_ends_an_endless_replay_which_tells_what_it_did() {
         command.args(["--loop", "0", "--pps", "1000"]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut err = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        err.read_line(&mut said).unwrap();
-        assert!(said.contains("asked for") && said.contains("obtained"), "{said}");
+        let mut printed = String::new();
+        err.read_line(&mut printed).unwrap();
+        assert!(printed.contains("asked for") && printed.contains("obtained"), "{printed}");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        while err.read_line(&mut said).unwrap() > 0 {}
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{lane}: {said}");
+        while err.read_line(&mut printed).unwrap() > 0 {}
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{lane}: {printed}");
         for part in ["ended before the captures did", "given to the lane", "rate: "] {
-            assert!(said.contains(part), "{lane}: {said}");
+            assert!(printed.contains(part), "{lane}: {printed}");
         }
     }
 }
@@ -324,14 +327,14 @@ fn a_capture_is_written_with_its_statistics_and_needs_no_privilege() {
     let capture = folder.capture("a.pcap", &frames);
     let out = folder.file("out.pcapng");
     let line = ["gen", "pcap", &capture, "--lane", "pcap", "--on", &out];
-    let told = json(&laneway(&[&line[..], &["--json", "--pps", "100", "--loop", "2"]].concat()));
+    let report = json(&laneway(&[&line[..], &["--json", "--pps", "100", "--loop", "2"]].concat()));
     assert_eq!(records(&out), [&frames[..], &frames[..]].concat());
-    assert_eq!((&told["sent"], &told["span_ns"]), (&20.into(), &190_000_000.into()));
+    assert_eq!((&report["sent"], &report["span_ns"]), (&20.into(), &190_000_000.into()));
     let mut reader = Reader::open(&out).unwrap();
     while reader.next_record().unwrap().is_some() {}
     assert_eq!(reader.interfaces()[0].dropped, Some(0));
-    let said = laneway(&line);
-    let err = String::from_utf8_lossy(&said.stderr);
+    let output = laneway(&line);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(
         err.contains("10 frames written to") && err.contains("rate: 100000.0 packets/s"),
         "{err}"

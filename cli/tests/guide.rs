@@ -6,7 +6,7 @@
 //!
 //! A block of shell commands is a script. The words behind `sh` say where it is run: nothing, on this machine; `far`,
 //! on the other; `end`, on this one when what earlier blocks left running has ended. A block that ends with `&` goes on
-//! running; while one does, another that fails is tried again, as a person would who typed too early.
+//! running; while one does, another that fails is tried again, as a user would do who typed too early.
 //!
 //! Of races the time alone is cut, and one that is not decided by then is taken as done.
 #![forbid(unsafe_code)]

@@ -124,8 +124,9 @@ fn counted_frames_close_the_ledger_and_what_cannot_be_opened_is_left_out_with_it
     let result = race.result("count-64");
     assert_eq!((result.app.as_str(), result.arms.len()), ("count", 4), "the base has a twin");
     closes(&result);
-    let told = |note: &String| note.starts_with("skipped: ") && note.contains("no lane `pigeon`");
-    assert!(result.notes.iter().any(told), "{:?}", result.notes);
+    let is_noted =
+        |note: &String| note.starts_with("skipped: ") && note.contains("no lane `pigeon`");
+    assert!(result.notes.iter().any(is_noted), "{:?}", result.notes);
 }
 
 #[test]

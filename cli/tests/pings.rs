@@ -132,14 +132,14 @@ fn raw_sockets_and_taps_take_part_and_their_ledgers_close() {
         result.notes
     );
     if names.len() < 4 {
-        let told = |note: &&String| note.contains("skipped") && note.contains("dpdk:net_tap");
-        println!("{}", result.notes.iter().find(told).expect("a reason"));
+        let is_noted = |note: &&String| note.contains("skipped") && note.contains("dpdk:net_tap");
+        println!("{}", result.notes.iter().find(is_noted).expect("a reason"));
     }
     assert_eq!(result.arms[2].caps.facts["kernel_answers"], "off while this runs");
     for segment in &result.segments {
         let (name, ledger) = (names[segment.arm], &segment.ledger);
         assert!(ledger.is_closed() && ledger.delivered > 0, "{name}: {ledger:?}");
-        assert_eq!(ledger.duplicates, 0, "{name}: somebody else answered, too");
+        assert_eq!(ledger.duplicates, 0, "{name}: another host answered, too");
     }
     let ping = result.ping.expect("a race of pings has its section");
     for row in &ping.pings {
@@ -169,8 +169,8 @@ fn the_variant_of_sockets_pours_the_same_into_each_arm_and_judges_its_goal() {
     assert!(of_load(0).all(|s| s.rtt.is_some()) && of_load(1).all(|s| s.rtt.is_none()));
     let is_latency = |metric: &str| metric.contains("rtt");
     assert!(result.findings.iter().all(|f| f.load == 0 || !is_latency(&f.metric)));
-    let told = |note: &String| note.contains("top speed is no schedule");
-    assert!(result.notes.iter().any(told), "{:?}", result.notes);
+    let is_noted = |note: &String| note.contains("top speed is no schedule");
+    assert!(result.notes.iter().any(is_noted), "{:?}", result.notes);
     let page = std::fs::read_to_string(turn.folder.join("socket/report.html")).expect("written");
     assert!(page.contains("top speed"));
     for segment in &result.segments {

@@ -240,7 +240,7 @@ fn start(
     store: &[&str],
     fsync: &str,
 ) -> (Running, Asked) {
-    let said = folder.0.join("said");
+    let log = folder.0.join("stderr");
     let child = near
         .command(LANEWAY)
         .args(["run", "kv", "--lane", lane, "--listen", ADDRESS, "--dir"])
@@ -249,7 +249,7 @@ fn start(
         .args(["--appendfsync", fsync, "--workers", &workers.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(&said).expect("a folder of ours"))
+        .stderr(File::create(&log).expect("a folder of ours"))
         .spawn();
     let mut running = Running(child.expect("the program starts"));
     let begun = Instant::now();
@@ -260,7 +260,7 @@ fn start(
         }
         let is_over = running.0.try_wait().expect("it is our child").is_some();
         if is_over || begun.elapsed() > PATIENCE {
-            panic!("it does not serve: {}", fs::read_to_string(said).unwrap_or_default());
+            panic!("it does not serve: {}", fs::read_to_string(log).unwrap_or_default());
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -333,8 +333,8 @@ fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
         assert_eq!(asked.ask("DBSIZE"), [keys.to_string()], "{what}");
         for _ in 0..100 {
             let fill = draw.below(FILL);
-            let said = asked.ask(&format!("GET fill:{fill}"));
-            assert_eq!(said, [format!("{fill:0>200}")], "{what}");
+            let reply = asked.ask(&format!("GET fill:{fill}"));
+            assert_eq!(reply, [format!("{fill:0>200}")], "{what}");
         }
         if is_over {
             break;

@@ -76,17 +76,17 @@ fn trace(words: &str, paths: &[(&str, &Path)]) -> Output {
 
 #[track_caller]
 fn done(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// One sentence on standard error, exit code 2, each part in it.
 #[track_caller]
 fn refused(output: &Output, parts: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    let sentence = said.trim_end();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let sentence = printed.trim_end();
     assert_eq!(sentence.lines().count(), 1, "not one sentence: {sentence}");
     assert!(sentence.starts_with("laneway: "), "{sentence}");
     for part in parts {
@@ -163,8 +163,8 @@ fn a_window_of_a_trace_is_exported_in_every_format_and_says_what_is_missing() {
         let line = format!("export TRACE --format {format} --from 10ms --to 20ms -o OUT");
         let output = trace(&line, &paths);
         done(&output);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("outside the selection"), "{format}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("outside the selection"), "{format}: {printed}");
         assert!(fs::metadata(&out).expect("it was written").len() > 1_000, "{format}");
         if format == "chrome" {
             let text = fs::read_to_string(&out).expect("it was written");
@@ -268,9 +268,9 @@ fn a_damaged_trace_is_read_as_far_as_it_goes_and_says_so() {
     let paths = [("TRACE", recorded.as_path()), ("HTML", &html)];
     let output = trace("analyze TRACE --json --html HTML", &paths);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim_end().lines().last().expect("it says something");
-    assert!(last.contains("byte ") && last.contains("what could be read is shown"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let last = printed.trim_end().lines().last().expect("it says something");
+    assert!(last.contains("byte ") && last.contains("what could be read is shown"), "{printed}");
     let result: Value = serde_json::from_slice(&output.stdout).expect("JSON all the same");
     let entries = result["coverage"]["entries"].as_u64().expect("a count");
     assert!((100_000..875_676).contains(&entries), "{entries}");
@@ -300,7 +300,7 @@ fn what_is_no_trace_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn wrong_options_are_told_with_what_to_use() {
+fn wrong_options_are_refused_with_what_to_use() {
     let folder = Folder::new();
     let here = folder.path("t");
     fs::create_dir(&here).expect("writable");
@@ -320,7 +320,7 @@ fn wrong_options_are_told_with_what_to_use() {
 }
 
 #[test]
-fn a_program_given_for_its_symbols_is_told_from_a_listing() {
+fn a_program_given_for_its_symbols_is_distinguished_from_a_listing() {
     let folder = Folder::new();
     let program = Path::new(env!("CARGO_BIN_EXE_laneway"));
     let paths = [("TRACE", folder.0.as_path()), ("ELF", program)];

@@ -42,27 +42,34 @@ fn done(output: &Output) {
 
 fn traced<'a>(result: &'a RaceResult, arm: &str) -> &'a TracedArm {
     let name = |traced: &&TracedArm| result.arms[traced.arm].name == arm;
-    result.traces.iter().find(name).expect("every arm is told of")
+    result.traces.iter().find(name).expect("every arm is reported")
 }
 
 /// A worker that took part is explained, and the figures add up.
 fn explains(result: &RaceResult, arm: &str) -> Explanation {
     let traced = traced(result, arm);
-    let said = traced.explanation.clone();
-    let said = said.unwrap_or_else(|| panic!("{arm} has none: {traced:?}"));
-    let shares = &said.shares;
+    let explanation = traced.explanation.clone();
+    let explanation = explanation.unwrap_or_else(|| panic!("{arm} has none: {traced:?}"));
+    let shares = &explanation.shares;
     let whole = shares.application + shares.lane + shares.waiting + shares.empty_polls;
     let whole = whole + shares.tracer + shares.other;
-    assert!((whole - 1.0).abs() < 0.02, "{whole}: {said:?}");
-    assert!(said.frames.is_some_and(|frames| frames > 0) && said.polls > said.empty_polls);
-    assert!(said.stages.iter().any(|stage| stage.is_app), "{said:?}");
-    assert!(said.stages.iter().all(|stage| stage.ns_per_frame > 0.0), "{said:?}");
-    assert_eq!(said.fired.len() + said.silent.iter().sum::<usize>(), 12, "{said:?}");
-    assert!(said.advice.iter().all(|advice| !advice.confirm.is_empty()));
+    assert!((whole - 1.0).abs() < 0.02, "{whole}: {explanation:?}");
+    assert!(
+        explanation.frames.is_some_and(|frames| frames > 0)
+            && explanation.polls > explanation.empty_polls
+    );
+    assert!(explanation.stages.iter().any(|stage| stage.is_app), "{explanation:?}");
+    assert!(explanation.stages.iter().all(|stage| stage.ns_per_frame > 0.0), "{explanation:?}");
+    assert_eq!(
+        explanation.fired.len() + explanation.silent.iter().sum::<usize>(),
+        12,
+        "{explanation:?}"
+    );
+    assert!(explanation.advice.iter().all(|advice| !advice.confirm.is_empty()));
     assert_eq!(traced.load, result.loads_pps.len() - 1);
     let cost = traced.cost.as_ref().expect("it was offered a load");
     assert!(cost.traced_records_per_s > 0.0 && cost.records_per_s.is_some(), "{cost:?}");
-    said
+    explanation
 }
 
 /// What a race was to measure, and in which order.
@@ -107,11 +114,11 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
 
     // The base once more is not traced once more.
     assert_eq!(result.traces.len(), result.arms.len() - 1);
-    let why = |arm: &str| traced(&result, arm).untold.clone().expect("it has no worker");
+    let why = |arm: &str| traced(&result, arm).untraced_reason.clone().expect("it has no worker");
     assert!(why("bridge").contains("the kernel's bridge"), "{}", why("bridge"));
     assert!(why("xdp").contains("XDP program"), "{}", why("xdp"));
     assert_eq!(names(&out.join("traces")), ["packet", "packet.html"]);
-    let said = explains(&result, "packet");
+    let explanation = explains(&result, "packet");
     let page = fs::read_to_string(out.join("traces/packet.html")).expect("it is written");
     assert!(page.ends_with("</html>\n"));
 
@@ -120,11 +127,11 @@ fn every_arm_is_explained_or_says_why_and_what_is_measured_is_the_same_without()
     let analyze = Command::new(LANEWAY).args(["trace", "analyze", "--json"]).arg(&folder).output();
     let analyze = analyze.expect("the program starts");
     let analysis: serde_json::Value = serde_json::from_slice(&analyze.stdout).expect("JSON");
-    assert_eq!(analysis["coverage"]["events"], said.events);
-    assert_eq!(analysis["packets"]["received"], said.frames.unwrap_or(0));
+    assert_eq!(analysis["coverage"]["events"], explanation.events);
+    assert_eq!(analysis["packets"]["received"], explanation.frames.unwrap_or(0));
     // Of one segment, and no more of it than there was.
-    assert!(said.span_ns < 500_000_000, "{said:?}");
-    assert!(said.frames.is_some_and(|frames| frames <= 10_000), "{said:?}");
+    assert!(explanation.span_ns < 500_000_000, "{explanation:?}");
+    assert!(explanation.frames.is_some_and(|frames| frames <= 10_000), "{explanation:?}");
 
     let text = String::from_utf8(output.stdout).expect("text");
     let report = fs::read_to_string(out.join("report.html")).expect("it is written");
@@ -143,22 +150,28 @@ fn the_report_on_taps_is_explained_beside_its_peer() {
     let mut command = race(&turn.folder, "tap", &[], &lanes);
     let output = command.args(["--load", "672,20000", "--segment-ms", "100"]).output();
     let output = output.expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    let is_missing = ["DPDK", "/dev/net/tun"].iter().any(|word| said.contains(word));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let is_missing = ["DPDK", "/dev/net/tun"].iter().any(|word| printed.contains(word));
     if output.status.code() == Some(2) && is_missing {
-        return println!("skipped: {}", said.trim());
+        return println!("skipped: {}", printed.trim());
     }
     done(&output);
     let result = turn.result("");
     for arm in ["tap", "cache=0"] {
-        let said = explains(&result, arm);
-        assert!(said.empty_polls > 0 && said.shares.waiting == 0.0, "it polls: {said:?}");
+        let explanation = explains(&result, arm);
+        assert!(
+            explanation.empty_polls > 0 && explanation.shares.waiting == 0.0,
+            "it polls: {explanation:?}"
+        );
     }
     match result.notes.iter().find(|note| note.contains("skipped: arm `testpmd`")) {
         Some(why) => println!("{why}"),
         None => {
-            let why = traced(&result, "testpmd").untold.clone().expect("it is no worker of ours");
-            assert!(why.contains("somebody else's program"), "{why}");
+            let why = traced(&result, "testpmd")
+                .untraced_reason
+                .clone()
+                .expect("it is no worker of ours");
+            assert!(why.contains("foreign program"), "{why}");
         }
     }
     assert_eq!(names(&turn.folder.join("traces")), ["cache=0", "cache=0.html", "tap", "tap.html"]);

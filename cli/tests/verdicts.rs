@@ -100,8 +100,8 @@ fn frames_delivered_twice_make_the_run_invalid() {
     let load = ["--load", "20000", "--generations", "4", "--rounds", "1", "--segment-ms", "200"];
     let output = race.run_with(&HURRIED, &format!("{HONEST}{twice}"), &load);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
-    assert!(told.contains("delivered twice"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+    assert!(printed.contains("delivered twice"), "{printed}");
     let result = race.result();
     assert!(result.invalid.iter().any(|why| why.contains("twice") && why.contains("delivered")));
 }
@@ -119,8 +119,8 @@ fn a_generator_that_lags_gives_no_verdict_and_no_invalid_race() {
     assert!(result.too_few.iter().any(|why| why.contains("the generator")), "{:?}", result.too_few);
     // What it does not keep into a sink either is the generator's limit, and is reported as such.
     assert!(!result.headroom[0].is_kept(), "{:?}", result.headroom);
-    let told = |note: &String| note.contains("no headroom at 2000000/s");
-    assert!(result.notes.iter().any(told), "{:?}", result.notes);
+    let is_noted = |note: &String| note.contains("no headroom at 2000000/s");
+    assert!(result.notes.iter().any(is_noted), "{:?}", result.notes);
 }
 
 /// Every lane delivers every frame at a load that all can bear, and all agree on the features.

@@ -159,10 +159,10 @@ pub fn relay(data: &[u8]) {
 /// # Panics
 /// When that does not hold.
 pub fn control(data: &[u8]) {
-    let [bytes_max, chunk, said @ ..] = data else { return };
+    let [bytes_max, chunk, text @ ..] = data else { return };
     let (bytes_max, chunk) = (usize::from(*bytes_max) + 1, usize::from(*chunk) + 1);
-    let mut input = BufReader::with_capacity(chunk, said);
-    let (mut line, mut wanted) = (Vec::new(), said.split_inclusive(|byte| *byte == b'\n'));
+    let mut input = BufReader::with_capacity(chunk, text);
+    let (mut line, mut wanted) = (Vec::new(), text.split_inclusive(|byte| *byte == b'\n'));
     loop {
         let next = next_line(&mut input, &mut line, bytes_max).expect("bytes are always there");
         let Some(whole) = wanted.next() else {

@@ -43,7 +43,7 @@ enum lw_context { /* what runs */
 	LW_CONTEXT_HARDIRQ = 4,
 };
 
-/* An owner, and as which part of it somebody runs. */
+/* An owner, and as which part of it a task runs. */
 struct lw_who {
 	__u32 owner;
 	__u32 part;

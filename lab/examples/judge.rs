@@ -183,7 +183,7 @@ fn scenario(folder: &Path, seconds: u64, seed: u64, extra_ns: u64) -> String {
 }
 
 /// What a race reported of the second program.
-struct Said {
+struct Reported {
     outcome: String,
     seconds: f64,
     /// CPU per record: estimate, and the interval's ends.
@@ -194,8 +194,8 @@ struct Said {
     base_ns: Option<f64>,
 }
 
-impl Said {
-    fn read(result: &Value, seconds: f64) -> Said {
+impl Reported {
+    fn read(result: &Value, seconds: f64) -> Reported {
         let all = |name: &str| result[name].as_array().cloned().unwrap_or_default();
         let arm = all("arms").iter().position(|arm| arm["name"] == NAMES[1]).unwrap_or(2);
         let findings: Vec<Value> =
@@ -210,7 +210,7 @@ impl Said {
         let cpu = cpu.map_or(&Value::Null, |finding| &finding["comparison"]);
         let interval = &cpu["interval"];
         let base = all("summaries").into_iter().find(|s| s["arm"] == 0);
-        Said {
+        Reported {
             outcome: text(&result["outcome"]),
             seconds,
             cpu: [&cpu["estimate"], &interval["lower"], &interval["upper"]].map(Value::as_f64),
@@ -229,7 +229,7 @@ struct Trial {
 
 impl Trial {
     /// One race: its verdict, and what is true of CPU per record.
-    fn race(&mut self, kind: Kind, seed: u64) -> Result<(Said, f64), Box<dyn Error>> {
+    fn race(&mut self, kind: Kind, seed: u64) -> Result<(Reported, f64), Box<dyn Error>> {
         let extra_ns = match kind {
             Kind::Slower(share) => (share * self.base_ns) as u64,
             Kind::Same | Kind::Hog(_) => 0,
@@ -250,15 +250,15 @@ impl Trial {
         }
         let ended = ended?;
         let text = fs::read_to_string(out.join("result.json")).map_err(|error| {
-            format!("{error}; the race said: {}", String::from_utf8_lossy(&ended.stderr))
+            format!("{error}; the race printed: {}", String::from_utf8_lossy(&ended.stderr))
         })?;
         fs::remove_dir_all(&out)?;
-        let said = Said::read(&serde_json::from_str(&text)?, seconds);
+        let reported = Reported::read(&serde_json::from_str(&text)?, seconds);
         let [a, b] = NAMES.map(|name| burned_ns(&self.folder.join(format!("{name}.book"))));
         // What the first burns it burns in its own cost as well: reading the clock twice.
-        let base_ns = said.base_ns.unwrap_or(self.base_ns);
+        let base_ns = reported.base_ns.unwrap_or(self.base_ns);
         self.base_ns = base_ns;
-        Ok((said, 1.0 + (b? - a?) / base_ns))
+        Ok((reported, 1.0 + (b? - a?) / base_ns))
     }
 }
 
@@ -274,8 +274,8 @@ struct Score {
 }
 
 impl Score {
-    fn add(&mut self, kind: Kind, said: &Said, truth: f64) {
-        let [_, lower, upper] = said.cpu;
+    fn add(&mut self, kind: Kind, reported: &Reported, truth: f64) {
+        let [_, lower, upper] = reported.cpu;
         let (Some(lower), Some(upper)) = (lower, upper) else {
             self.undecided += 1;
             return;
@@ -288,7 +288,7 @@ impl Score {
             }
             Kind::Same | Kind::Hog(_) => {
                 self.even += 1;
-                self.claimed_falsely += usize::from(!said.claimed.is_empty());
+                self.claimed_falsely += usize::from(!reported.claimed.is_empty());
             }
         }
     }
@@ -307,23 +307,23 @@ fn judge(laneway: &str, races: usize, seconds: u64, seed: u64) -> Result<bool, B
     for race in 0..races {
         let kind = Kind::draw(race, &mut random);
         let ended = trial.race(kind, seed.wrapping_add(race as u64) >> 1);
-        let (said, truth) = match ended {
+        let (reported, truth) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 fs::remove_dir_all(&trial.folder)?;
                 return Err(error);
             }
         };
-        score.add(kind, &said, truth);
+        score.add(kind, &reported, truth);
         let number =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
-        let [estimate, lower, upper] = said.cpu.map(number);
+        let [estimate, lower, upper] = reported.cpu.map(number);
         println!(
             "{race:>3} {:<14} truth {truth:.3}  CPU {estimate} ({lower} to {upper})  {} {:.0} s  claims: {}",
             format!("{kind:.2?}"),
-            said.outcome,
-            said.seconds,
-            said.claimed.join(", ")
+            reported.outcome,
+            reported.seconds,
+            reported.claimed.join(", ")
         );
     }
     fs::remove_dir_all(&trial.folder)?;

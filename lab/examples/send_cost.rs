@@ -43,8 +43,8 @@ const TICKS: usize = 400;
 const CPU: usize = 0;
 /// Documentation addresses; no interface has the second.
 const NEAR: &str = "192.0.2.10";
-const NOBODY: &str = "192.0.2.99";
-const NOBODYS_MAC: &str = "02:00:00:00:00:99";
+const UNUSED_ADDRESS: &str = "192.0.2.99";
+const UNOWNED_MAC: &str = "02:00:00:00:00:99";
 
 /// Sends a burst per tick.
 struct Source {
@@ -144,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let interface = topology.sut.interface;
     for arguments in [
         vec!["address", "replace", "192.0.2.10/24", "dev", interface],
-        vec!["neighbour", "replace", NOBODY, "lladdr", NOBODYS_MAC, "dev", interface],
+        vec!["neighbour", "replace", UNUSED_ADDRESS, "lladdr", UNOWNED_MAC, "dev", interface],
     ] {
         let status = topology.sut.namespace.command("ip").args(&arguments).status()?;
         if !status.success() {
@@ -159,7 +159,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn race(rounds: usize, specs: &[String], topology: &Topology) -> Result<(), Box<dyn Error>> {
     pin_to_cpu(CPU)?;
-    let mut app = Source { to: SocketAddr::new(NOBODY.parse()?, 9), counters: Counters::default() };
+    let mut app =
+        Source { to: SocketAddr::new(UNUSED_ADDRESS.parse()?, 9), counters: Counters::default() };
     let mut arms = Vec::new();
     for spec in specs {
         arms.push(Arm::open(spec)?);

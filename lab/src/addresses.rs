@@ -1,4 +1,4 @@
-//! Who is where on a bench: the addresses and interfaces of generator, arm and far ends, the same on every one.
+//! The places on a bench: the addresses and interfaces of generator, arm and far ends, the same on every one.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -313,7 +313,7 @@ impl App for LabWorker {
 impl FrameApp for LabWorker {
     fn on_burst(&mut self, port: PortId, burst: &mut Burst, _turn: Turn) {
         match self.way {
-            // The verdict of a received burst is drop until somebody says otherwise.
+            // The verdict of a received burst is drop until an app sets another.
             Disposal::Dropped => {}
             Disposal::Back => {
                 for i in 0..burst.len() {
@@ -464,8 +464,8 @@ mod tests {
 
     #[test]
     fn each_record_counts_once_and_the_rest_is_named() {
-        let came = [0, 1, 3, 2, 3, 199, 200].map(|n| (1, n));
-        let seen = seen(&[&came[..], &[(0, 0), (2, 5)]].concat(), Plant::None);
+        let arrived = [0, 1, 3, 2, 3, 199, 200].map(|n| (1, n));
+        let seen = seen(&[&arrived[..], &[(0, 0), (2, 5)]].concat(), Plant::None);
         let segment = seen.segment.as_ref().expect("one was announced");
         assert_eq!((segment.delivered, segment.duplicates, segment.reordered), (5, 1, 1));
         assert_eq!((segment.foreign, seen.foreign), (1, 2));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_the_payload_is_read_whoever_rewrote_the_macs() {
+    fn a_number_in_the_payload_is_read_with_any_macs() {
         let loaded = match load(PAYLOAD_AT as u16, FRAMES, &Timetable::default()) {
             Ok(loaded) => loaded,
             Err(why) => return println!("skipped: {why}"),

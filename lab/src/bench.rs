@@ -1,5 +1,5 @@
 //! The bench of an arm: one or more cables between two namespaces of its own, the CPU meter that all benches of a race
-//! share, and who runs where.
+//! share, and which process runs where.
 //!
 //! ```text
 //!   generator ── gen0 ═══════ sut0 ── arm ── sut1 ═══════ gen1 ── far end (apps `across`, `forward`)
@@ -54,7 +54,7 @@ const TAP_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
 /// What arrived at the far end; each is `None` where no program counts it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct FarEndCounts {
     /// Frames that returned, by segment, since the bench was made.
     pub(crate) returned: Option<Returned>,
     /// Echo replies of the segment under way.
@@ -265,8 +265,8 @@ impl Bench {
         Ok(far.enter(|| PassGuard::attach(far_end))??)
     }
 
-    /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with `None`
-    /// takes away the one that an earlier arm had.
+    /// Puts a token bucket in front of the first cable on the way out, which then carries this much, Mbit/s; with
+    /// `None` takes away the one that an earlier arm had.
     ///
     /// # Errors
     /// What `tc` says.
@@ -299,7 +299,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Makes the arm's ends of the cables know the far ends again, which the arm that was here before may have cost them.
+    /// Makes the arm's ends of the cables know the far ends again, which the arm that was here before may have cost
+    /// them.
     pub(crate) fn renew_neighbours(&self) -> Result<(), RaceError> {
         self.topology.renew_neighbours()?;
         self.onward.iter().try_for_each(|cable| Ok(cable.renew_neighbours()?))
@@ -339,25 +340,25 @@ impl Bench {
     }
 
     /// What arrived at the far end so far.
-    pub(crate) fn came(&self) -> Result<Came, RaceError> {
-        let mut came = Came {
+    pub(crate) fn far_end_counts(&self) -> Result<FarEndCounts, RaceError> {
+        let mut far_end = FarEndCounts {
             returned: self.returns.as_ref().map(Returns::read).transpose()?,
             replied: self.replies.as_ref().map(Replies::read).transpose()?,
-            ..Came::default()
+            ..FarEndCounts::default()
         };
         if let Some(arrivals) = &self.arrivals {
             let (arrived, trips) = arrivals.read()?;
-            (came.arrived, came.trips) = (Some(arrived), Some(trips));
+            (far_end.arrived, far_end.trips) = (Some(arrived), Some(trips));
         }
         if let Some(copies) = &self.copies {
             let (copied, trips) = copies.read()?;
-            (came.copied, came.trips) = (Some(copied), Some(trips));
+            (far_end.copied, far_end.trips) = (Some(copied), Some(trips));
         }
         // A frame that returns over the cable that carried it to the arm has gone there and back.
         if let Some(returns) = self.returns.as_ref().filter(|_| !self.onward.is_empty()) {
-            came.trips = Some(returns.trips()?);
+            far_end.trips = Some(returns.trips()?);
         }
-        Ok(came)
+        Ok(far_end)
     }
 
     /// Where in a frame its number lies.
@@ -453,8 +454,8 @@ impl Bench {
         }
     }
 
-    /// The same for the threads of the far ends, which are the generator's. They are real-time: beside a generator with the
-    /// highest priority there is they would hardly have a turn, and the rings to them would overflow.
+    /// The same for the threads of the far ends, which are the generator's. They are real-time: beside a generator with
+    /// the highest priority there is they would hardly have a turn, and the rings to them would overflow.
     fn claim_far_threads(&self, arm: usize, cpu: usize) -> Result<(), RaceError> {
         let far = &self.topology.generator.namespace;
         let mut threads = Vec::new();
@@ -602,8 +603,8 @@ fn more_ports() -> Result<(), RaceError> {
     Ok(())
 }
 
-/// Ports of those who ask, and whether one that lingers (TIME-WAIT) is used again (ip-sysctl.rst, of the thread's
-/// namespace).
+/// Ports of the connections that ask, and whether one that lingers (TIME-WAIT) is used again (ip-sysctl.rst, of the
+/// thread's namespace).
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const REUSE: &str = "/proc/sys/net/ipv4/tcp_tw_reuse";
 
@@ -786,10 +787,13 @@ mod tests {
             };
             let bench = Bench::create(placement, &app, &sending, instruments.clone()).unwrap();
             bench.claim_napi_threads(1).unwrap();
-            let said = bench.describe().unwrap();
-            assert_eq!((said.sut.napi_threads.len(), said.sut.state.offloads.tso), (1, tso));
+            let described = bench.describe().unwrap();
+            assert_eq!(
+                (described.sut.napi_threads.len(), described.sut.state.offloads.tso),
+                (1, tso)
+            );
             let (threads, cpus) = if tso { (0, 1) } else { (1, 0) };
-            assert_eq!(said.generator.napi_threads.len(), threads);
+            assert_eq!(described.generator.napi_threads.len(), threads);
             let (sut, interface) = bench.sut();
             let threads = sut.enter(|| napi_threads(interface)).unwrap().unwrap().unwrap();
             let policies: Vec<_> = threads.iter().map(policy).collect();

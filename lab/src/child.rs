@@ -3,13 +3,13 @@
 //! behind.
 
 mod arm;
+mod borrowed_address;
 mod both_ends;
 mod client;
 mod command;
 mod disk;
 mod forwarders;
 mod generator;
-mod lent;
 mod memory;
 mod peer;
 mod pipe;
@@ -24,7 +24,7 @@ pub enum ChildEnd {
     /// As ordered by its parent.
     Done,
     /// By a failure that its parent was notified of in a sentence.
-    FailureTold,
+    FailureReported,
 }
 
 pub use arm::serve as serve_arm;

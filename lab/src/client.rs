@@ -26,9 +26,9 @@ mod honest;
 mod keys;
 mod open;
 mod resp;
-mod said;
 mod same_bytes;
 mod segment;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -38,9 +38,9 @@ pub use keys::{KEYS_MAX, Store};
 
 pub(crate) use conversation::{Conversation, Terms, Wrong};
 pub(crate) use gets::Gets;
-pub(crate) use said::{Asked, WRONG};
 pub(crate) use same_bytes::SameBytes;
 pub(crate) use segment::Asking;
+pub(crate) use tally::{Asked, WRONG};
 pub(crate) use values::Values;
 
 use keys::STAMP_BYTES;
@@ -54,7 +54,6 @@ use laneway_kinds::Protocol;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::time::Timespec;
-use said::Fate;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -62,6 +61,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
+use tally::Fate;
 
 /// Most connections.
 pub const CONNECTIONS_MAX: u32 = 1_000;
@@ -90,7 +90,7 @@ pub const DATAGRAM_VALUE_BYTES_MAX: u32 = 1_400;
 /// What a client is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientPlan {
-    /// Whom it asks.
+    /// The arm that it asks.
     pub to: SocketAddr,
     /// What it says, and how it knows the answer.
     pub protocol: Protocol,
@@ -197,7 +197,7 @@ impl ClientPlan {
         ClientPlan { datagrams: Some(self.to), ..self }
     }
 
-    /// Who is asked: where, and by what.
+    /// The arm that is asked: where, and by what.
     pub fn asked_at(&self) -> String {
         format!("{} {}", if self.datagrams.is_some() { "UDP" } else { "TCP" }, self.asked())
     }

@@ -1,4 +1,4 @@
-//! An arm's command line: a program of anybody's, in any language, that is started as an arm.
+//! An arm's command line: any program, in any language, that is started as an arm.
 //!
 //! ```text
 //!   "python3 echo.py {address} {port}" ─ words, as a shell would split them ─ holes checked by app
@@ -151,7 +151,7 @@ pub(crate) struct Site<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     words: Vec<Vec<Part>>,
-    /// What is sent to its app is addressed to somebody.
+    /// What is sent to its app has an address.
     is_addressed: bool,
 }
 
@@ -215,12 +215,12 @@ impl CommandLine {
         let names = |hole| {
             matches!(hole, Hole::Address | Hole::Port | Hole::To | Hole::Group | Hole::Groups)
         };
-        let is_told = self.has(names);
-        self.is_addressed && (is_told || !self.is_told_interface())
+        let is_given = self.has(names);
+        self.is_addressed && (is_given || !self.is_given_interface())
     }
 
     /// Whether it is given an interface: then it may have no socket that can be seen.
-    pub(crate) fn is_told_interface(&self) -> bool {
+    pub(crate) fn is_given_interface(&self) -> bool {
         self.has(|hole| matches!(hole, Hole::First | Hole::Second))
     }
 
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_is_told_its_groups_and_its_outputs() {
+    fn a_relay_is_given_its_groups_and_its_outputs() {
         let fanout = Fanout {
             groups: 2,
             outputs: 3,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_command_line_is_answered_with_what_may_be_said() {
+    fn a_mistyped_command_line_is_answered_with_what_is_known() {
         let tables = TablesOf::<Apps, Lanes>::new();
         let app = |name: &str| tables.app(name).unwrap();
         let too_long = "x".repeat(COMMAND_BYTES_MAX + 1);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_told_an_interface_alone_is_sent_frames() {
+    fn a_program_that_is_given_an_interface_alone_is_sent_frames() {
         for (text, address, interface) in [
             ("x {port}", true, false),
             ("x {interface}", false, true),
@@ -490,7 +490,7 @@ mod tests {
             ("x --config file", true, false),
         ] {
             let line = CommandLine::read(text, &Count::FACTS).unwrap();
-            assert_eq!((line.listens(), line.is_told_interface()), (address, interface));
+            assert_eq!((line.listens(), line.is_given_interface()), (address, interface));
         }
         let tables = TablesOf::<Apps, Lanes>::new();
         for (text, app) in [("x", "forward"), ("x {address}", "echo"), ("x", "features")] {

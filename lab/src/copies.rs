@@ -223,9 +223,9 @@ fn by_port(loaded: &Loaded) -> Result<BTreeMap<u32, u64>, LaneError> {
 pub(crate) fn trains_note(segments: &[Segment], names: &[String]) -> String {
     let of = |(arm, name): (usize, &String)| {
         let ledgers = segments.iter().filter(|segment| segment.arm == arm).map(|s| &s.ledger);
-        let (mut came, mut trains, mut in_trains) = (0, 0, 0);
+        let (mut delivered, mut trains, mut in_trains) = (0, 0, 0);
         for ledger in ledgers {
-            came += ledger.delivered;
+            delivered += ledger.delivered;
             trains += ledger.trains;
             in_trains += ledger.in_trains;
         }
@@ -233,7 +233,7 @@ pub(crate) fn trains_note(segments: &[Segment], names: &[String]) -> String {
             0 => format!("`{name}` none"),
             _ => format!(
                 "`{name}` {:.0} %, {:.1} in each",
-                100.0 * in_trains as f64 / came.max(in_trains) as f64,
+                100.0 * in_trains as f64 / delivered.max(in_trains) as f64,
                 in_trains as f64 / trains as f64
             ),
         }

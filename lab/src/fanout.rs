@@ -223,19 +223,22 @@ pub(crate) fn filler(payload_bytes: u16) -> Vec<u8> {
 }
 
 /// What an arm gets of it, borrowed by [`kinds::Fanout`].
-pub(crate) struct Told {
+pub(crate) struct ArmFanout {
     groups: Vec<SocketAddrV4>,
     outputs: Vec<kinds::FanoutOutput<'static>>,
 }
 
-impl Told {
-    pub(crate) fn new(fanout: &Fanout) -> Told {
+impl ArmFanout {
+    pub(crate) fn new(fanout: &Fanout) -> ArmFanout {
         let output = |output: Output| kinds::FanoutOutput {
             interface: output.interface(),
             source: output.source(),
             port: output.port,
         };
-        Told { groups: fanout.groups().collect(), outputs: fanout.outputs().map(output).collect() }
+        ArmFanout {
+            groups: fanout.groups().collect(),
+            outputs: fanout.outputs().map(output).collect(),
+        }
     }
 
     /// For datagrams that come in by `input`.

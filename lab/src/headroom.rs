@@ -150,8 +150,8 @@ mod tests {
         assert!(kept.is_kept() && note(&[kept]).is_none());
         let (slow, late) = (judged(120_000.0, 5_000), judged(150_000.0, 400_000));
         assert!(!slow.is_kept() && !late.is_kept());
-        let said = note(&[judged(150_000.0, 1), slow, late]).expect("two lack it");
-        assert!(said.contains("100000/s (the generator sent 120000 of 150000"), "{said}");
-        assert!(said.contains("p99 400 us") && said.contains("no verdict on rates"), "{said}");
+        let text = note(&[judged(150_000.0, 1), slow, late]).expect("two lack it");
+        assert!(text.contains("100000/s (the generator sent 120000 of 150000"), "{text}");
+        assert!(text.contains("p99 400 us") && text.contains("no verdict on rates"), "{text}");
     }
 }

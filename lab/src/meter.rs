@@ -4,8 +4,8 @@
 //! ```text
 //!   task of the arm, its NAPI threads, softirq that polls its interfaces    the arm's own
 //!   the same of the generator and its ends of the cables                    the generator's side
-//!   anybody else's tasks, and softirq that polls their interfaces           foreign, by name
-//!   other softirqs and device interrupts                                    beside who was interrupted
+//!   tasks of other processes, and softirq that polls their interfaces       foreign, by name
+//!   other softirqs and device interrupts                                    beside the interrupted task
 //! ```
 //!
 //! What is foreign is never booked on an arm and never subtracted from one. An arm's own time may be
@@ -46,7 +46,7 @@ const KSOFTIRQD: &str = "ksoftirqd/";
 /// Whose time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// Anybody else's.
+    /// Another process's.
     Foreign,
     /// No task's: the CPU is idle.
     Idle,
@@ -68,7 +68,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Attaches the programs. This process is the lab; every CPU has had a switch, so it is known who runs.
+    /// Attaches the programs. This process is the lab; every CPU has had a switch, so it is known which task runs.
     ///
     /// # Errors
     /// Missing privilege (CAP_BPF, CAP_PERFMON) or kernel support (BTF).

@@ -105,7 +105,7 @@ impl Cast {
         Ok(())
     }
 
-    /// Who sends: the address, and the hardware address.
+    /// The sender: the address, and the hardware address.
     fn source(&self, interface: &str) -> Result<(SocketAddrV4, [u8; 6]), String> {
         let state = interface_state(interface).map_err(|error| error.to_string())?;
         let own = state.addresses.iter().find_map(|cidr| match cidr.address() {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_said_with_its_value() {
+    fn what_cannot_be_sent_is_reported_with_its_value() {
         let refused = |change: fn(&mut Cast)| {
             let mut cast = cast();
             change(&mut cast);

@@ -51,7 +51,8 @@ pub struct PingTrial {
     /// Replies to a request that had one.
     pub duplicates: u64,
     /// Its own last line, for comparison: min, avg, max, mdev, ms; mdev where it tells.
-    pub said_ms: Option<[Option<f64>; 4]>,
+    #[serde(alias = "said_ms")]
+    pub summary_ms: Option<[Option<f64>; 4]>,
     /// As printed, line by line.
     pub round_trips: RoundTrips,
     /// The last request had no reply when `ping` ended, while others had: it may have been lost, or `ping` was
@@ -68,7 +69,7 @@ pub struct PingTrial {
 pub struct PingLoad {
     /// Requests of ours per second.
     pub pps: u64,
-    /// Where every one of them and every ping went: who drops one cannot tell them apart.
+    /// Where every one of them and every ping went: a host that drops one cannot tell them apart.
     pub ledger: Ledger,
 }
 
@@ -104,12 +105,12 @@ pub(crate) fn run(
             .map_err(|error| failed(format!("{error}; try `apt install iputils-ping`")))
     })??;
     let text = String::from_utf8_lossy(&output.stdout);
-    let said = output::read(&text).map_err(|why| {
+    let output = output::read(&text).map_err(|why| {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let words: String = stderr.chars().filter(|c| !c.is_control()).take(200).collect();
         failed(format!("{why} ({}; {words})", output.status))
     })?;
-    trial(said).map_err(failed)
+    trial(output).map_err(failed)
 }
 
 fn arguments(order: PingOrder) -> [String; 10] {
@@ -129,23 +130,23 @@ fn arguments(order: PingOrder) -> [String; 10] {
 }
 
 /// Its lines and its summary must tell the same.
-fn trial(said: PingOutput) -> Result<PingTrial, String> {
-    let replied = said.replies_ns.len() as u64;
-    if said.received != replied || said.sent < replied {
+fn trial(output: PingOutput) -> Result<PingTrial, String> {
+    let replied = output.replies_ns.len() as u64;
+    if output.received != replied || output.sent < replied {
         return Err(format!(
             "its summary says {} of {} received, and it printed {replied} replies",
-            said.received, said.sent
+            output.received, output.sent
         ));
     }
     let mut round_trips = RoundTrips::default();
-    said.replies_ns.iter().for_each(|&ns| round_trips.record(ns));
+    output.replies_ns.iter().for_each(|&ns| round_trips.record(ns));
     Ok(PingTrial {
-        sent: said.sent,
+        sent: output.sent,
         replied,
-        duplicates: said.duplicates,
-        said_ms: said.summary_ms,
+        duplicates: output.duplicates,
+        summary_ms: output.summary_ms,
         round_trips,
-        is_cut: replied > 0 && said.last_replied < said.sent,
+        is_cut: replied > 0 && output.last_replied < output.sent,
         load: None,
     })
 }
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_summary_that_contradicts_the_lines_is_refused() {
-        let said = |sent, received| PingOutput {
+        let output = |sent, received| PingOutput {
             sent,
             received,
             duplicates: 0,
@@ -164,16 +165,16 @@ mod tests {
             replies_ns: vec![45_000, 47_000],
             summary_ms: None,
         };
-        let kept = trial(said(3, 2)).unwrap();
+        let kept = trial(output(3, 2)).unwrap();
         assert_eq!((kept.sent, kept.replied, kept.round_trips.n()), (3, 2, 2));
         assert!(kept.is_cut, "the third was not waited for");
         assert!(
-            !trial(PingOutput { last_replied: 3, ..said(3, 2) }).unwrap().is_cut,
+            !trial(PingOutput { last_replied: 3, ..output(3, 2) }).unwrap().is_cut,
             "one before was lost"
         );
-        assert!(!trial(said(2, 2)).unwrap().is_cut);
+        assert!(!trial(output(2, 2)).unwrap().is_cut);
         for (sent, received) in [(3, 3), (3, 1), (1, 2)] {
-            let refused = trial(said(sent, received)).unwrap_err();
+            let refused = trial(output(sent, received)).unwrap_err();
             assert!(refused.contains("printed 2 replies"), "{refused}");
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct ArmSetup {
     /// The app's arguments, beside those that say where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// Somebody else's program, if it is one.
+    /// The foreign program, if it is one.
     pub peer: Option<Peer>,
     /// False of a program that receives and does not say how much.
     pub counts: bool,
@@ -46,7 +46,7 @@ pub(crate) struct ArmSetup {
     /// Payload of what it is sent, bytes, where all of it has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload_bytes: Option<u16>,
-    /// Who asks it over connections, if that is its traffic.
+    /// The client that asks it over connections, if that is its traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientPlan>,
     /// What is to be copied where, if that is its traffic.
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arm_that_is_not_traced_is_told_nothing_of_traces() {
+    fn an_arm_that_is_not_traced_is_sent_nothing_about_traces() {
         let setup = ArmSetup {
             app: "forward".to_owned(),
             arguments: Vec::new(),

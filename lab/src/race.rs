@@ -347,7 +347,7 @@ fn round_down(pps: u64) -> u64 {
     pps / step * step
 }
 
-/// Who runs where.
+/// Which process runs where.
 pub(crate) fn placement(scenario: &Scenario) -> Placement {
     let Scenario { arm_cpu, generator_cpu, generator_napi_cpu, .. } = *scenario;
     let who = match scenario.client {
@@ -536,33 +536,33 @@ mod tests {
         let (quick, full) = (names(Length::Quick), names(Length::Full));
         assert_eq!(quick[..2], ["kernel", "kernel again"]);
         assert!(quick.iter().all(|name| full.contains(name)));
-        let told = left_out(&scenario, Length::Quick);
+        let notes = left_out(&scenario, Length::Quick);
         assert_eq!(
-            (told.len(), left_out(&scenario, Length::Full).len()),
+            (notes.len(), left_out(&scenario, Length::Full).len()),
             (full.len() - quick.len(), 0)
         );
         for lane in ["dpdk:net_tap", "socket:raw", "xdp:generic"] {
             let name = format!("{lane} --no-limits");
             assert!(!quick.contains(&name) && full.contains(&name), "{name}");
             let is_of = |why: &String| why.contains(&format!("`{name}`")) && why.contains("--full");
-            assert!(told.iter().any(is_of), "{told:?}");
+            assert!(notes.iter().any(is_of), "{notes:?}");
         }
         scenario.race_these(&["kernel".into(), "dpdk:net_tap".into()]);
         assert_eq!(entrants(&scenario, Length::Quick).len(), 3, "by name it runs");
     }
 
     #[test]
-    fn a_reader_is_told_which_arm_has_a_process_at_its_other_ends() {
+    fn a_note_names_the_arm_with_a_process_at_its_other_ends() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/tap.toml");
         let mut scenario = Scenario::load(Path::new(file)).unwrap();
         scenario.check(&TABLES).unwrap();
-        let told = |scenario: &Scenario| {
+        let note_of = |scenario: &Scenario| {
             notes::shared_memory_note(&TABLES, &entrants(scenario, Length::Quick))
         };
-        let note = told(&scenario).expect("it is one of the arms");
+        let note = note_of(&scenario).expect("it is one of the arms");
         assert!(note.contains(": `dpdk:net_memif`. ") && note.contains("in mind"), "{note}");
         scenario.race_these(&["tap".into(), "packet".into()]);
-        assert_eq!(told(&scenario), None);
+        assert_eq!(note_of(&scenario), None);
     }
 
     #[test]

@@ -188,10 +188,10 @@ mod tests {
         result.findings.retain(|f| f.arm != arm || f.metric == "CPU per record");
         let screen = screen(&result, Style::Plain).replace("\n      ", " ");
         let line = screen.lines().find(|line| line.starts_with("  [per offered] xdp: "));
-        let said = line.expect("it has a line");
+        let line = line.expect("it has a line");
         assert!(
-            said.contains("less CPU per offered packet (delivered: unknown) than packet"),
-            "{said}"
+            line.contains("less CPU per offered packet (delivered: unknown) than packet"),
+            "{line}"
         );
         assert!(!screen.contains("Least CPU per record: [per offered] xdp"), "{screen}");
         for form in [html, text, markdown] {

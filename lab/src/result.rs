@@ -103,7 +103,7 @@ pub struct RaceResult {
     /// Whose sentences the claims are, and where they stand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_of: Option<String>,
-    /// What somebody says, put to the test.
+    /// A statement of an author, put to the test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimOutcome>,
     /// Why there is no verdict: arms and loads with too few segments that can be used, each with the reason (a busy
@@ -382,8 +382,8 @@ impl Ledger {
         let cables = u64::try_from(self.by_cable.len()).ok().filter(|cables| *cables > 1)?;
         // Outputs are dealt to the cables in turn.
         let due = self.packets() * (copies - copies.div_ceil(cables));
-        let came: u64 = self.by_cable.iter().skip(1).sum();
-        (due > 0).then(|| due.saturating_sub(came) as f64 / due as f64)
+        let arrived: u64 = self.by_cable.iter().skip(1).sum();
+        (due > 0).then(|| due.saturating_sub(arrived) as f64 / due as f64)
     }
 }
 

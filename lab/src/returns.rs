@@ -131,7 +131,7 @@ mod tests {
     use std::net::SocketAddrV4;
 
     #[test]
-    fn what_comes_back_is_counted_by_segment_whoever_rewrote_its_macs() {
+    fn what_comes_back_is_counted_by_segment_with_any_macs() {
         let times = Timetable::default();
         let loaded = match load(&[64, 18], &times) {
             Ok(loaded) => loaded,

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_keep_the_exact_sums_and_extremes_that_came_with_them() {
+    fn bins_keep_the_exact_sums_and_extremes_that_they_arrived_with() {
         let bins = [(1_000, 2), (4_000, 1)];
         let trips = RoundTrips::of_bins(bins.into_iter(), [990, 3_950], 5_930.0, 17_562_500.0, 1);
         let figures = trips.figures();

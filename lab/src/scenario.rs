@@ -140,7 +140,7 @@ pub struct Scenario {
     /// What is demanded.
     #[serde(rename = "goal", default)]
     pub goals: Vec<Goal>,
-    /// What somebody says, put to the test: the answer is a result, whichever it is.
+    /// A statement of an author, put to the test: the answer is a result, whichever it is.
     #[serde(rename = "claim", default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
     /// The same race with another app or payload, each with a result of its own, so that every
@@ -327,7 +327,7 @@ pub struct ArmPlan {
     /// Lane spec; of a peer, the device it is given. Empty where a command stands in its place.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lane: String,
-    /// In its place the command line of a program of anybody's, in which `{address}` and the like are filled in; no
+    /// In its place the command line of any program, in which `{address}` and the like are filled in; no
     /// shell is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -335,7 +335,7 @@ pub struct ArmPlan {
     /// offered packet, and it has no rate, no loss and no capacity. Of no meaning where its packets come out again.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub counts: bool,
-    /// Somebody else's program instead of ours.
+    /// A foreign program instead of ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
     /// Left out, with the reason in the notes, where this machine cannot open it.
@@ -594,8 +594,8 @@ impl Scenario {
             arm.name = match arm.program() {
                 Some(Peer::Command) => name_of(arm.what()),
                 None => {
-                    let told = arm.arguments.as_ref().unwrap_or(arguments);
-                    let words = [&arm.lane].into_iter().chain(told);
+                    let given = arm.arguments.as_ref().unwrap_or(arguments);
+                    let words = [&arm.lane].into_iter().chain(given);
                     let spec = words.map(String::as_str).collect::<Vec<_>>().join(" ");
                     let marks = [
                         (arm.trace, TRACED),

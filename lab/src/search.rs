@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn it_closes_in_from_both_sides_and_asks_no_more_than_told() {
+    fn it_closes_in_from_both_sides_and_asks_no_more_than_its_limit() {
         for capacity in [10_000, 34_567, 99_999, 100_001, 999_999] {
             let (bounds, asked) = search(capacity, 10);
             let (passed, failed) = (bounds.passed.unwrap(), bounds.failed.unwrap());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_said_and_not_searched() {
+    fn what_lies_outside_is_reported_and_not_searched() {
         assert_eq!(search(2_000_000, 10), (Bounds { passed: Some(1_000_000), failed: None }, 1));
         assert_eq!(search(9_999, 10), (Bounds { passed: None, failed: Some(10_000) }, 2));
     }

@@ -32,7 +32,7 @@ impl SegmentPlan {
     }
 }
 
-/// A fault planted in an arm, so that anybody can see the race find it.
+/// A fault planted in an arm, so that a user can see the race find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Plant {

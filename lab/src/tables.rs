@@ -143,22 +143,22 @@ impl<P: AppTable, L: LaneTable> Tables for TablesOf<P, L> {
 /// A sentence with the value.
 pub fn arm_words<A: AppCommand<Report: Clone>>(
     place: &ArmPlace<'_>,
-    told: &[String],
+    arguments: &[String],
 ) -> Result<Vec<String>, String> {
-    let given = arm_matches::<A>(told)?;
+    let given = arm_matches::<A>(arguments)?;
     let command = own::<A>();
     let names = |arg: &Arg, word: &str| {
         let long = word.strip_prefix("--").is_some_and(|name| arg.get_long() == Some(name));
         long || arg.get_short().is_some_and(|short| word == format!("-{short}"))
     };
-    let is_told = |word: &str| {
+    let is_given = |word: &str| {
         let mut known = command.get_arguments().filter(|arg| names(arg, word));
         known.any(|arg| given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine))
     };
     let place = A::place(place);
     let options = place.chunk_by(|_, word| !word.starts_with('-'));
-    let kept = options.filter(|option| !is_told(&option[0])).flatten();
-    Ok(kept.chain(told).cloned().collect())
+    let kept = options.filter(|option| !is_given(&option[0])).flatten();
+    Ok(kept.chain(arguments).cloned().collect())
 }
 
 /// What an app makes of such words, read as `run` reads them.

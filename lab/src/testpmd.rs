@@ -183,12 +183,12 @@ impl Testpmd {
         let interfaces = interfaces.to_vec();
         let sends = mode != RECEIVES_ONLY;
         let mut program = Testpmd { child, commands, output, interfaces, sends, runtime, caps };
-        let greeting = program.hear(START_MAX, |said| said.contains(PROMPT))?;
+        let greeting = program.hear(START_MAX, |output| output.contains(PROMPT))?;
         if let Some(version) = greeting.split("RTE Version: '").nth(1) {
             let version = version.split('\'').next().unwrap_or_default();
             program.caps.fact("version", version);
         }
-        program.ask("start", ANSWER_MAX, |said| said.contains(PROMPT))?;
+        program.ask("start", ANSWER_MAX, |output| output.contains(PROMPT))?;
         Ok(program)
     }
 
@@ -203,22 +203,23 @@ impl Testpmd {
     }
 
     /// Its port statistics, summed over ports, and what it received and could not send. Some of what
-    /// it says it missed is also counted by the interface; who keeps a ledger has to know.
+    /// it says it missed is also counted by the interface; the keeper of a ledger has to know.
     ///
     /// # Errors
     /// When it does not answer, or not what was asked.
     pub(crate) fn counters(&mut self) -> Result<Counters, String> {
         let ports = self.interfaces.len();
-        let said = self.ask("show port stats all", ANSWER_MAX, |said| {
-            said.matches(PORT_END).count() >= ports && said.rfind(PROMPT) > said.rfind(PORT_END)
+        let output = self.ask("show port stats all", ANSWER_MAX, |output| {
+            output.matches(PORT_END).count() >= ports
+                && output.rfind(PROMPT) > output.rfind(PORT_END)
         })?;
-        let none = |said: &str| format!("{PROGRAM} gave no statistics: {}", tail(said));
-        let mut counters = parse(&said, ports).ok_or_else(|| none(&said))?;
+        let none = |output: &str| format!("{PROGRAM} gave no statistics: {}", tail(output));
+        let mut counters = parse(&output, ports).ok_or_else(|| none(&output))?;
         if self.sends {
-            let said = self.ask("show fwd stats all", ANSWER_MAX, |said| {
-                said.rfind(PROMPT) > said.rfind(FORWARD_END) && said.contains(FORWARD_END)
+            let output = self.ask("show fwd stats all", ANSWER_MAX, |output| {
+                output.rfind(PROMPT) > output.rfind(FORWARD_END) && output.contains(FORWARD_END)
             })?;
-            let unsent = unsent(&said).ok_or_else(|| none(&said))?;
+            let unsent = unsent(&output).ok_or_else(|| none(&output))?;
             counters.set_drops(DropReason::TxRefused, unsent);
         }
         Ok(counters)
@@ -245,24 +246,24 @@ impl Testpmd {
         is_whole: impl Fn(&str) -> bool,
     ) -> Result<String, String> {
         let until = Instant::now() + patience;
-        let mut said = String::new();
+        let mut output = String::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(left) {
-                Ok(chunk) => said.push_str(&String::from_utf8_lossy(&chunk)),
+                Ok(chunk) => output.push_str(&String::from_utf8_lossy(&chunk)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     let seconds = patience.as_secs();
                     return Err(format!(
                         "{PROGRAM} did not answer within {seconds} s: {}",
-                        tail(&said)
+                        tail(&output)
                     ));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(format!("{PROGRAM} ended: {}", tail(&said)));
+                    return Err(format!("{PROGRAM} ended: {}", tail(&output)));
                 }
             }
-            if is_whole(&said) {
-                return Ok(said);
+            if is_whole(&output) {
+                return Ok(output);
             }
         }
     }
@@ -343,9 +344,9 @@ fn arguments(
 }
 
 /// Frames and bytes out of `show port stats all`.
-fn parse(said: &str, ports: usize) -> Option<Counters> {
+fn parse(output: &str, ports: usize) -> Option<Counters> {
     let all = |name: &str| -> Vec<u64> {
-        let numbers = said.split(name).skip(1);
+        let numbers = output.split(name).skip(1);
         numbers.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).collect()
     };
     let sum = |name: &str| {
@@ -364,14 +365,14 @@ fn parse(said: &str, ports: usize) -> Option<Counters> {
 }
 
 /// Frames that it received and no port took, out of `show fwd stats all`.
-fn unsent(said: &str) -> Option<u64> {
-    let all = said.split(FORWARD_END).nth(1)?;
+fn unsent(output: &str) -> Option<u64> {
+    let all = output.split(FORWARD_END).nth(1)?;
     all.split("TX-dropped:").nth(1)?.split_whitespace().next()?.parse().ok()
 }
 
 /// The end of what it printed, on one line.
-fn tail(said: &str) -> String {
-    let words: Vec<&str> = said.split_whitespace().collect();
+fn tail(output: &str) -> String {
+    let words: Vec<&str> = output.split_whitespace().collect();
     let line = words.join(" ");
     let skip = line.chars().count().saturating_sub(TAIL_CHARS);
     line.chars().skip(skip).collect()
@@ -441,7 +442,7 @@ testpmd> ";
 
     #[test]
     fn what_it_could_not_send_is_read_over_all_ports() {
-        let said = "
+        let output = "
   ---------------------- Forward statistics for port 1  ----------------------
   RX-packets: 9              RX-dropped: 0             RX-total: 9
   TX-packets: 5              TX-dropped: 4             TX-total: 9
@@ -452,13 +453,13 @@ testpmd> ";
   TX-packets: 5              TX-dropped: 7             TX-total: 12
   ++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++
 testpmd> ";
-        assert_eq!(unsent(said), Some(7));
+        assert_eq!(unsent(output), Some(7));
         assert_eq!(unsent("testpmd> "), None);
     }
 
     #[test]
-    fn an_answer_that_is_an_error_is_told_by_its_end() {
-        let said = format!("{}\n EAL: cannot\n\tprobe", "x".repeat(1000));
-        assert!(tail(&said).ends_with("EAL: cannot probe") && tail(&said).len() <= TAIL_CHARS);
+    fn an_answer_that_is_an_error_is_reported_by_its_end() {
+        let output = format!("{}\n EAL: cannot\n\tprobe", "x".repeat(1000));
+        assert!(tail(&output).ends_with("EAL: cannot probe") && tail(&output).len() <= TAIL_CHARS);
     }
 }

@@ -153,7 +153,7 @@ impl TrafficPlan {
         }
     }
 
-    /// Who asks over connections, if that is what is sent.
+    /// The client that asks over connections, if that is what is sent.
     pub(crate) fn client(&self) -> Option<&ClientPlan> {
         match self {
             TrafficPlan::Tcp(client) => Some(client),
@@ -531,8 +531,8 @@ mod tests {
             let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], segment, number, 5);
             assert_eq!((bytes, checksum::of(&out[14..34])), (14 + 20 + 8 + 64, 0));
             assert_eq!(udp_sum(&out[14..bytes]), 0, "segment {segment} number {number}");
-            let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
-            assert_eq!(said, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
+            let payload = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
+            assert_eq!(payload, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
             assert_eq!(out[..PAYLOAD_AT], first[..PAYLOAD_AT]);
             assert_eq!(out[PAYLOAD_AT + 12..], first[PAYLOAD_AT + 12..]);
         }
@@ -563,8 +563,8 @@ mod tests {
             let bytes = template.write(&mut out, [2, 0, 0, 0, 0, 9], segment, number, 0);
             assert_eq!((bytes, checksum::of(&out[14..34])), (98, 0));
             assert_eq!(checksum::of(&out[34..bytes]), 0, "segment {segment} number {number}");
-            let said = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
-            assert_eq!(said, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
+            let payload = numbered(&out[PAYLOAD_AT..bytes]).unwrap();
+            assert_eq!(payload, Payload::Number(u64::from(segment) << 32 | u64::from(number)));
         }
     }
 

@@ -6,8 +6,8 @@
 //!                       counters   └───────────────── window ─────────────────────────────────┘      counters
 //! ```
 //!
-//! Other arms of the race are alive at the same time, each on its own cables, and parked: one arm at a time is offered a
-//! load, so what runs within a window runs for that arm, or for programs that are no part of the race, whose time is
+//! Other arms of the race are alive at the same time, each on its own cables, and parked: one arm at a time is offered
+//! a load, so what runs within a window runs for that arm, or for programs that are no part of the race, whose time is
 //! not booked.
 //!
 //! A trial that is traced ([`TrialPlan::trace`]) is one of its own, behind the last generation: a fresh arm, one load,
@@ -98,7 +98,7 @@ const REST_OF_TRAIN: &str = "rx_queue_full: rest of the train";
 /// The place of fragments that DPDK's af_packet device does not see one by one.
 const JOINED: &str = "fragments joined by the device's fan-out";
 /// The place of what a peer lost without a counter.
-const NOT_TOLD: &str = "peer: lost without a counter";
+const UNCOUNTED: &str = "peer: lost without a counter";
 /// The place of what the arm sent back, but not as it had come.
 const CHANGED: &str = "returned changed";
 /// The places of what found no room behind the arm: in the ring of the far end, or in the interface's queue.
@@ -130,7 +130,7 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) app: AppFacts,
     /// The arguments of the app, besides those that state where it is.
     pub(crate) arguments: &'a [String],
-    /// Somebody else's program, if it is one.
+    /// The foreign program, if it is one.
     pub(crate) peer: Option<Peer>,
     /// False of a program that receives and does not say how much.
     pub(crate) counts: bool,
@@ -492,8 +492,8 @@ pub(crate) fn once(bench: &Bench, plan: TrialPlan<'_>) -> Result<Trial, RaceErro
 }
 
 /// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a
-/// few short segments, [`KEPT_TRIES`] per rate, but at most `pps_max`; without one, it begins at its top speed. `None` if it keeps
-/// none that is worth the name. What becomes of the frames is of no interest here.
+/// few short segments, [`KEPT_TRIES`] per rate, but at most `pps_max`; without one, it begins at its top speed. `None`
+/// if it keeps none that is worth the name. What becomes of the frames is of no interest here.
 ///
 /// # Errors
 /// As for a trial.

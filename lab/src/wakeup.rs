@@ -165,9 +165,9 @@ fn leave_out_commands(scenario: &mut Scenario) -> Vec<String> {
     let is_command = |arm: &ArmPlan| arm.command.is_some();
     let commands = scenario.arms.iter().filter(|arm| is_command(arm));
     let why = "when a foreign program sees a packet is not known";
-    let told = commands.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect();
+    let notes = commands.map(|arm| format!("skipped: arm `{}`: {why}", arm.name)).collect();
     scenario.arms.retain(|arm| !is_command(arm));
-    told
+    notes
 }
 
 /// The policies that an arm runs under, each with the lane spec that says so.
@@ -353,8 +353,8 @@ mod tests {
         let mut scenario = Scenario::load(std::path::Path::new(file)).unwrap();
         let lanes = scenario.arms.clone();
         scenario.race_also(&["./my-server {port}".into()]);
-        let told = leave_out_commands(&mut scenario);
-        assert!(told[0].contains("arm `my-server`") && told.len() == 1, "{told:?}");
+        let notes = leave_out_commands(&mut scenario);
+        assert!(notes[0].contains("arm `my-server`") && notes.len() == 1, "{notes:?}");
         assert_eq!(scenario.arms.len(), lanes.len());
     }
 

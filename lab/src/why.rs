@@ -48,8 +48,8 @@ pub struct TracedArm {
     /// Index into `loads_pps`: what was offered while it was traced.
     pub load: usize,
     /// Why there is no explanation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub untold: Option<String>,
+    #[serde(default, alias = "untold", skip_serializing_if = "Option::is_none")]
+    pub untraced_reason: Option<String>,
     /// The trace's folder, below that of the race.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
@@ -176,22 +176,20 @@ pub struct Advice {
 }
 
 /// Why an arm that is no worker of ours has no trace.
-pub(crate) fn untold_of_peer(peer: Peer) -> String {
+pub(crate) fn untraced_reason_of_peer(peer: Peer) -> String {
     match peer {
         Peer::Stack => "the kernel's own stack answers: there is no worker to trace".to_owned(),
         Peer::Smcroute => {
             "the kernel routes, as smcrouted set it up: there is no worker to trace".to_owned()
         }
         Peer::Bridge => "the kernel's bridge forwards: there is no worker to trace".to_owned(),
-        Peer::XdpBench => {
-            "somebody else's program, whose work is an XDP program in the kernel; our \
+        Peer::XdpBench => "a foreign program, whose work is an XDP program in the kernel; our \
                            tracer is in our workers only"
-                .to_owned()
-        }
+            .to_owned(),
         Peer::Command | Peer::RedisServer => {
-            "somebody else's program, and our tracer is in our workers only".to_owned()
+            "a foreign program, and our tracer is in our workers only".to_owned()
         }
-        Peer::Testpmd => "somebody else's program, and our tracer is in our workers only; \
+        Peer::Testpmd => "a foreign program, and our tracer is in our workers only; \
                           `laneway trace record --help` says how DPDK's own is switched on"
             .to_owned(),
     }
@@ -243,7 +241,7 @@ mod tests {
             Peer::RedisServer,
             Peer::Command,
         ] {
-            let why = untold_of_peer(peer);
+            let why = untraced_reason_of_peer(peer);
             assert!(why.contains("worker"), "{why}");
         }
     }

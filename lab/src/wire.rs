@@ -19,7 +19,7 @@
 
 use crate::addresses::ECHO;
 use crate::arrivals::Arrivals;
-use crate::bench::Came;
+use crate::bench::FarEndCounts;
 use crate::bench::{Bench, WireLosses};
 use crate::child_process::ChildProcess;
 use crate::error::RaceError;
@@ -182,15 +182,21 @@ impl<'a> Wire<'a> {
         &self,
         generator: &mut ChildProcess,
         patience: Duration,
-    ) -> Result<(Came, WireLosses), RaceError> {
-        let came = match &self.far_end {
-            FarEnd::Cables => return Ok((self.bench.came()?, self.bench.losses()?)),
+    ) -> Result<(FarEndCounts, WireLosses), RaceError> {
+        let far_end = match &self.far_end {
+            FarEnd::Cables => return Ok((self.bench.far_end_counts()?, self.bench.losses()?)),
             FarEnd::Forwarded(arrivals) => {
                 let (arrived, trips) = arrivals.read()?;
-                Came { arrived: Some(arrived), trips: Some(trips), ..Came::default() }
+                FarEndCounts {
+                    arrived: Some(arrived),
+                    trips: Some(trips),
+                    ..FarEndCounts::default()
+                }
             }
-            FarEnd::Asked => Came::default(),
-            FarEnd::Replied(replies) => Came { replied: Some(replies.read()?), ..Came::default() },
+            FarEnd::Asked => FarEndCounts::default(),
+            FarEnd::Replied(replies) => {
+                FarEndCounts { replied: Some(replies.read()?), ..FarEndCounts::default() }
+            }
             FarEnd::Generator(_) => {
                 generator.order(&Order::Report)?;
                 let Reply::FarEnd(seen) = generator.reply(patience)? else {
@@ -202,10 +208,10 @@ impl<'a> Wire<'a> {
                     ..WireLosses::default()
                 };
                 let (arrived, trips) = (Some(seen.arrived), Some(seen.trips));
-                return Ok((Came { arrived, trips, ..Came::default() }, losses));
+                return Ok((FarEndCounts { arrived, trips, ..FarEndCounts::default() }, losses));
             }
         };
         let counters = self.bench.sut().0.enter(|| interface_counters(TAPS[0]))??;
-        Ok((came, WireLosses { ring_full: counters.tx_dropped, ..WireLosses::default() }))
+        Ok((far_end, WireLosses { ring_full: counters.tx_dropped, ..WireLosses::default() }))
     }
 }

@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// Who does the work.
+/// The workers that do the work.
 #[derive(Clone, Copy, Debug)]
 pub enum Crew<'a> {
     /// The calling thread, kept on a CPU if one is named.
@@ -48,7 +48,7 @@ pub struct Order<'a> {
     pub interfaces: &'a [&'a str],
     /// Use interfaces that carry a default route as well.
     pub force: bool,
-    /// Who does it.
+    /// The workers that do it.
     pub crew: Crew<'a>,
 }
 

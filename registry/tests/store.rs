@@ -113,7 +113,7 @@ fn served_by(
 }
 
 /// What a line of shell says at `far`.
-fn said(far: &Namespace, line: &str) -> String {
+fn output_of(far: &Namespace, line: &str) -> String {
     let mut command = far.command("timeout");
     command.args([PATIENCE_S, "sh", "-c", line]).stdin(Stdio::null());
     let output = command.output().expect("the far end runs programs");
@@ -134,12 +134,12 @@ fn ask(far: &Namespace, host: &str, long_bytes: usize) {
             "OK\nQUEUED\nQUEUED\n1\n2\n",
         ),
     ] {
-        assert_eq!(said(far, &line), reply, "{line}");
+        assert_eq!(output_of(far, &line), reply, "{line}");
     }
-    let piped = said(far, &format!("yes 'INCR piped' | head -n 5000 | {cli} --pipe"));
+    let piped = output_of(far, &format!("yes 'INCR piped' | head -n 5000 | {cli} --pipe"));
     assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
-    assert_eq!(said(far, &format!("{cli} GET piped")), "5000\n");
-    let value = said(
+    assert_eq!(output_of(far, &format!("{cli} GET piped")), "5000\n");
+    let value = output_of(
         far,
         &format!(
             "head -c {long_bytes} /dev/zero | tr '\\0' x | {cli} -x SET long; {cli} GET long | wc -c"
@@ -150,13 +150,13 @@ fn ask(far: &Namespace, host: &str, long_bytes: usize) {
         let line = format!(
             "redis-benchmark -h {host} -q -c 20 -n 2000 -P {pipeline} -r 100 -t ping,set,get,incr,rpush"
         );
-        let bench = said(far, &line);
+        let bench = output_of(far, &line);
         assert_eq!(bench.matches("requests per second").count(), 6, "{bench}");
         assert!(!bench.to_lowercase().contains("error"), "{bench}");
     }
-    let info = said(far, &format!("{cli} INFO"));
+    let info = output_of(far, &format!("{cli} INFO"));
     assert!(info.contains("redis_version:") && info.contains("connected_clients:1\r\n"), "{info}");
-    said(far, &format!("{cli} SHUTDOWN NOSAVE"));
+    output_of(far, &format!("{cli} SHUTDOWN NOSAVE"));
 }
 
 /// A namespace, if the machine and the programs are there for it.
@@ -203,10 +203,10 @@ fn by_two_workers(spec: &str) {
     served_by(&cpus, &near, spec, &[], &[], |_| {
         let cli = "redis-cli -h 127.0.0.1";
         let lines = "seq 5000 | sed 's/.*/SET key:& &/'";
-        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        let piped = output_of(&near, &format!("{lines} | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
         let lines = "seq 5000 | sed 's/.*/INCR key:&/'";
-        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        let piped = output_of(&near, &format!("{lines} | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 5000"), "{piped}");
         for (line, reply) in [
             ("DBSIZE", "5000\n"),
@@ -217,16 +217,16 @@ fn by_two_workers(spec: &str) {
             ("FLUSHALL", "OK\n"),
             ("DBSIZE", "0\n"),
         ] {
-            assert_eq!(said(&near, &format!("{cli} {line}")), reply, "{line}");
+            assert_eq!(output_of(&near, &format!("{cli} {line}")), reply, "{line}");
         }
         // Some of them are of either worker, wherever the kernel puts the connections.
         let waiting: Vec<String> = (0..4).map(|n| format!("{cli} BLPOP l{n} 60 &")).collect();
         let pushing: Vec<String> = (0..4)
             .map(|n| format!("until [ $({cli} RPUSH l{n} v{n}) -ge 0 ]; do :; done;"))
             .collect();
-        let popped = said(&near, &format!("{} {} wait", waiting.join(" "), pushing.join(" ")));
+        let popped = output_of(&near, &format!("{} {} wait", waiting.join(" "), pushing.join(" ")));
         assert!((0..4).all(|n| popped.contains(&format!("l{n}\nv{n}\n"))), "{popped}");
-        assert!(said(&near, &format!("{cli} INFO server")).contains("laneway_workers:2\r\n"));
+        assert!(output_of(&near, &format!("{cli} INFO server")).contains("laneway_workers:2\r\n"));
         ask(&near, "127.0.0.1", 3_000_000);
     });
 }
@@ -254,19 +254,19 @@ fn what_two_workers_logged_is_there_again_for_two() {
     let cli = "redis-cli -h 127.0.0.1";
     served_by(&cpus, &near, "socket", &[], &words, |_| {
         let lines = "seq 2000 | sed 's/.*/SET key:& value:&/'";
-        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        let piped = output_of(&near, &format!("{lines} | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 2000"), "{piped}");
-        assert_eq!(said(&near, &format!("{cli} SAVE")), "OK\n");
-        assert_eq!(said(&near, &format!("{cli} SET key:1 another")), "OK\n");
-        said(&near, &format!("{cli} SHUTDOWN"));
+        assert_eq!(output_of(&near, &format!("{cli} SAVE")), "OK\n");
+        assert_eq!(output_of(&near, &format!("{cli} SET key:1 another")), "OK\n");
+        output_of(&near, &format!("{cli} SHUTDOWN"));
     });
     served_by(&cpus, &near, "socket", &[], &words, |_| {
-        assert_eq!(said(&near, &format!("{cli} DBSIZE")), "2000\n");
-        assert_eq!(said(&near, &format!("{cli} GET key:1")), "another\n");
-        assert_eq!(said(&near, &format!("{cli} GET key:1999")), "value:1999\n");
-        let info = said(&near, &format!("{cli} INFO persistence"));
+        assert_eq!(output_of(&near, &format!("{cli} DBSIZE")), "2000\n");
+        assert_eq!(output_of(&near, &format!("{cli} GET key:1")), "another\n");
+        assert_eq!(output_of(&near, &format!("{cli} GET key:1999")), "value:1999\n");
+        let info = output_of(&near, &format!("{cli} INFO persistence"));
         assert!(info.contains("rdb_last_load_keys_loaded:2000\r\n"), "{info}");
-        said(&near, &format!("{cli} SHUTDOWN"));
+        output_of(&near, &format!("{cli} SHUTDOWN"));
     });
 }
 
@@ -301,38 +301,38 @@ fn saved_by(spec: &str, more: &[&str]) {
     let cli = "redis-cli -h 127.0.0.1";
     let until = |line: &str, wanted: &str| {
         let shell = format!("until {cli} {line} | grep -q '{wanted}'; do sleep 0.01; done");
-        said(&near, &shell);
+        output_of(&near, &shell);
     };
     served(&near, spec, &[], &words, |_| {
         let lines = "seq 20000 | sed 's/.*/SET key:& value:&/'";
-        let piped = said(&near, &format!("{lines} | {cli} --pipe"));
+        let piped = output_of(&near, &format!("{lines} | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
-        assert_eq!(said(&near, &format!("{cli} SAVE")), "OK\n");
+        assert_eq!(output_of(&near, &format!("{cli} SAVE")), "OK\n");
         assert_eq!((folder.count(".snapshot"), folder.count(".log")), (1, 1));
-        let began = said(&near, &format!("{cli} BGSAVE"));
+        let began = output_of(&near, &format!("{cli} BGSAVE"));
         assert_eq!(began, "Background saving started\n");
-        let piped = said(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
+        let piped = output_of(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
         until("INFO persistence", "rdb_bgsave_in_progress:0");
-        let began = said(&near, &format!("{cli} BGREWRITEAOF"));
+        let began = output_of(&near, &format!("{cli} BGREWRITEAOF"));
         assert_eq!(began, "Background append only file rewriting started\n");
-        let piped = said(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
+        let piped = output_of(&near, &format!("yes 'INCR n' | head -n 20000 | {cli} --pipe"));
         assert!(piped.contains("errors: 0, replies: 20000"), "{piped}");
         until("INFO persistence", "aof_rewrite_in_progress:0");
-        let info = said(&near, &format!("{cli} INFO persistence"));
+        let info = output_of(&near, &format!("{cli} INFO persistence"));
         for line in ["rdb_saves:3", "rdb_last_bgsave_status:ok", "aof_last_bgrewrite_status:ok"] {
             assert!(info.contains(line), "{info}");
         }
-        said(&near, &format!("{cli} SHUTDOWN"));
+        output_of(&near, &format!("{cli} SHUTDOWN"));
     });
     served(&near, spec, &[], &words, |_| {
-        let info = said(&near, &format!("{cli} INFO persistence"));
+        let info = output_of(&near, &format!("{cli} INFO persistence"));
         let loaded = info.contains("rdb_last_load_keys_loaded:20001\r\n");
         assert!(loaded && info.contains("of the snapshot from sequence number"), "{info}");
-        assert_eq!(said(&near, &format!("{cli} DBSIZE")), "20001\n");
-        assert_eq!(said(&near, &format!("{cli} GET n")), "40000\n");
-        assert_eq!(said(&near, &format!("{cli} GET key:777")), "value:777\n");
-        said(&near, &format!("{cli} SHUTDOWN"));
+        assert_eq!(output_of(&near, &format!("{cli} DBSIZE")), "20001\n");
+        assert_eq!(output_of(&near, &format!("{cli} GET n")), "40000\n");
+        assert_eq!(output_of(&near, &format!("{cli} GET key:777")), "value:777\n");
+        output_of(&near, &format!("{cli} SHUTDOWN"));
     });
 }
 
@@ -390,23 +390,23 @@ fn a_client_of_another_machine_is_refused_until_there_is_a_password() {
     };
     let _cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");
     served(&near, "socket", &[], &["--listen", "10.77.0.1:6379"], |stop| {
-        let denied = said(&far, "redis-cli -h 10.77.0.1 PING");
+        let denied = output_of(&far, "redis-cli -h 10.77.0.1 PING");
         assert!(denied.contains("DENIED Redis is running in protected mode"), "{denied}");
         // By an address of this machine that is no loopback address it is a stranger as well.
         let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
         assert!(up.is_ok_and(|status| status.success()));
-        let denied = said(&near, "redis-cli -h 10.77.0.1 PING");
+        let denied = output_of(&near, "redis-cli -h 10.77.0.1 PING");
         assert!(denied.contains("DENIED"), "{denied}");
         stop.request();
     });
     let words = ["--listen", "10.77.0.1:6379", "--requirepass", "secret"];
     served(&near, "socket", &[], &words, |_| {
         let cli = "redis-cli -h 10.77.0.1";
-        assert_eq!(said(&far, &format!("{cli} PING")), "NOAUTH Authentication required.\n\n");
-        let wrong = said(&far, &format!("{cli} --no-auth-warning -a wrong PING"));
+        assert_eq!(output_of(&far, &format!("{cli} PING")), "NOAUTH Authentication required.\n\n");
+        let wrong = output_of(&far, &format!("{cli} --no-auth-warning -a wrong PING"));
         assert!(wrong.contains("WRONGPASS"), "{wrong}");
         let cli = format!("{cli} --no-auth-warning -a secret");
-        assert_eq!(said(&far, &format!("{cli} PING")), "PONG\n");
-        said(&far, &format!("{cli} SHUTDOWN"));
+        assert_eq!(output_of(&far, &format!("{cli} PING")), "PONG\n");
+        output_of(&far, &format!("{cli} SHUTDOWN"));
     });
 }

@@ -197,7 +197,7 @@ def drive_slow_reader(v4):
 
 
 def drive_raw(v4, v6):
-    """Protocols nobody listens to (answered by ICMP), and IPv6's "no next header"."""
+    """Protocols without a listener (answered by ICMP), and IPv6's "no next header"."""
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, IPPROTO_EXPERIMENT) as raw:
         for size in (0, 40, 2000):
             raw.sendto(bytes(size), (v4, 0))
@@ -250,7 +250,7 @@ def drive_headers_v6(v6):
     whole = struct.pack("!BBHI", socket.IPPROTO_UDP, 0, 0, 0x1A2E0001) + datagram  # "atomic" fragment, RFC 8200 4.5
     authenticated = struct.pack("!BBHII", socket.IPPROTO_UDP, 4, 0, 0x101, 1) + bytes(range(12)) + datagram
     refresh = bytes([IPPROTO_NO_NEXT, 0, 0, 0, 0, 0, 0, 0])  # binding refresh request; the kernel adds the checksum
-    first = bytes([IPPROTO_NO_NEXT, 4, 1, 0x21, 0, 0, 0, 0])  # HIP's I1 of RFC 7401, to whoever is there
+    first = bytes([IPPROTO_NO_NEXT, 4, 1, 0x21, 0, 0, 0, 0])  # HIP's I1 of RFC 7401, to any host there
     first += socket.inet_pton(socket.AF_INET6, source) + bytes(16)
     first = with_checksum(source, v6, IPPROTO_HIP, first, at=4)
     context = bytes([socket.IPPROTO_UDP, 0, 0x80, 0, 0, 0, 0, 7]) + datagram  # shim6 payload of RFC 5533

@@ -65,7 +65,7 @@ pub(crate) struct TracedWorker {
 #[derive(Debug, Clone)]
 pub(crate) struct Gap {
     pub(crate) part: Part,
-    /// Who, what, or where.
+    /// The thread, the thing, or the place.
     pub(crate) name: String,
     /// Of a thread that is blocked: what for.
     pub(crate) kind: Kind,
@@ -313,14 +313,14 @@ impl<'a> Books<'a> {
         };
         let all = self.state.ledger.rows.iter();
         let times: u64 = all.filter(|(taken, _)| here(taken)).map(|(_, sum)| sum.times).sum();
-        let told: u64 = self.state.points.polls.iter().map(|row| row.empty).sum();
+        let recorded: u64 = self.state.points.polls.iter().map(|row| row.empty).sum();
         let called: u64 = self.model.polls.iter().map(|poll| poll.empty).sum();
         let rows = self.state.ledger.rows.iter();
         let returned: u64 = rows
             .filter(|(taken, _)| matches!(taken, Taken::FoundNothing(_)))
             .map(|(_, sum)| sum.times)
             .sum();
-        let empty = if told > 0 { told } else { called.max(returned) };
+        let empty = if recorded > 0 { recorded } else { called.max(returned) };
         empty > 0 && 2 * times >= empty
     }
 

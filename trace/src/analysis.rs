@@ -62,14 +62,14 @@ impl Default for Options {
 /// The origin of the events.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    /// Who wrote them.
+    /// Their producers.
     pub producers: Vec<Producer>,
     /// As the user named them.
     pub inputs: Vec<String>,
     /// What could not be read.
     pub damages: Vec<Damage>,
     /// Damages beyond those listed.
-    pub damages_untold: u64,
+    pub damages_more: u64,
     /// What must be known of the producer, whole sentences; listed among the limits.
     pub notes: Vec<String>,
     /// Names of points by their number.
@@ -129,7 +129,7 @@ pub fn analyze_naming<E: From<ReadError>>(
         producers: vec![about.producer],
         inputs: vec![about.path.display().to_string()],
         damages: about.damages.clone(),
-        damages_untold: 0,
+        damages_more: 0,
         notes: about.notes.clone(),
         points: Vec::new(),
         counts_drops: about.env.iter().any(|(key, value)| key == "counts_drops" && value == "yes"),
@@ -143,7 +143,7 @@ pub fn analyze_naming<E: From<ReadError>>(
         trace.read(&mut Within::new(&mut analyzer, only))?
     };
     source.damages.extend(read.damages);
-    source.damages_untold = read.damages_untold;
+    source.damages_more = read.damages_more;
     if read.describing > 0 {
         source.notes.push(format!(
             "{} of {} records tell about the process (statedump, libraries) and are no events",
@@ -324,7 +324,7 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
         producers,
         inputs: source.inputs.clone(),
         span: model.span,
-        told: [model.since(model.told.start_ns), model.told.length_ns],
+        recorded: [model.since(model.recorded.start_ns), model.recorded.length_ns],
         events: counts.events,
         entries: counts.entries,
         exits: counts.exits,
@@ -352,7 +352,7 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
                 what: damage.what.clone(),
             })
             .collect(),
-        damages_total: source.damages.len() as u64 + source.damages_untold,
+        damages_total: source.damages.len() as u64 + source.damages_more,
         limits: limits(model, source),
         withheld: withheld(model),
     }
@@ -360,7 +360,7 @@ fn coverage(model: &Model, source: &Source) -> Coverage {
 
 fn holes(model: &Model) -> Vec<HoleRow> {
     let counts = &model.counts;
-    let holes = counts.holes.iter().zip(&counts.holes_told);
+    let holes = counts.holes.iter().zip(&counts.hole_details);
     let row = |(&(from_ns, to_ns), &(events, thread)): (&(u64, u64), &_)| HoleRow {
         at_ns: model.since(from_ns),
         length_ns: to_ns.saturating_sub(from_ns.max(model.span.start_ns)),

@@ -10,7 +10,7 @@ pub(crate) enum Kind {
     Receive,
     /// Gives packets away.
     Send,
-    /// Moves bytes of packets or of files, who knows.
+    /// Moves bytes of packets or of files; which is not known.
     Transfer,
     /// Waits until something is there.
     Wait,

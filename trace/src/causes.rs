@@ -79,7 +79,7 @@ pub(crate) fn losses(model: &Model, counted: bool, given: Option<u64>) -> Losses
     }
     rows.retain(|row| row.packets > 0);
     rows.sort_by_key(|row| std::cmp::Reverse(row.packets));
-    Losses { told: counted || given.is_some() || !rows.is_empty(), rows }
+    Losses { known: counted || given.is_some() || !rows.is_empty(), rows }
 }
 
 /// What causes are looked for in.
@@ -314,8 +314,8 @@ impl Evidence<'_> {
         let half = 1.96 * share / (times as f64).sqrt();
         let half = half.hypot(unsure);
         (found.low, found.high) = (Some((share - half).max(0.0)), Some((share + half).min(1.0)));
-        let told = together.gaps.iter().all(|gap| worker.joined || gap.is_its_own);
-        found.confidence = match told && found.low > Some(SHARE_MIN / 2.0) {
+        let is_attributed = together.gaps.iter().all(|gap| worker.joined || gap.is_its_own);
+        found.confidence = match is_attributed && found.low > Some(SHARE_MIN / 2.0) {
             true => Confidence::High,
             false => Confidence::Medium,
         };
@@ -356,7 +356,7 @@ impl Evidence<'_> {
             sentence.push(' ');
             sentence.push_str(&period.words());
         }
-        if !worker.joined && *kind == CauseKind::Housekeeping && !told {
+        if !worker.joined && *kind == CauseKind::Housekeeping && !is_attributed {
             sentence.push_str(
                 " The kernel's side is not in the trace: that it is this function rests on where the silences are.",
             );
@@ -506,7 +506,7 @@ impl Evidence<'_> {
     /// Does more come than is taken, as far as polls tell? Where losses are counted and there is none, the source
     /// offers no more than is taken, however full each poll is.
     fn is_behind(&self) -> bool {
-        self.facts.backlog.is_some() && !self.losses.told
+        self.facts.backlog.is_some() && !self.losses.known
     }
 
     fn overload(&self, lost: u64, causes: &mut Vec<Cause>) {

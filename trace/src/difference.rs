@@ -55,7 +55,7 @@ pub fn diff(before: &[Report], after: &[Report]) -> Difference {
         cost,
         same_load,
         doubts: doubts(before, after, order, same_load),
-        tables: Table::ALL.into_iter().filter_map(|table| told(table, &rows)).collect(),
+        tables: Table::ALL.into_iter().filter_map(|table| reported_table(table, &rows)).collect(),
         findings: fired(before, after),
     }
 }
@@ -85,7 +85,7 @@ struct Row {
     values: Vec<[Option<f64>; 3]>,
     weights: Vec<f64>,
     compared: Option<Shift>,
-    told: DifferenceRow,
+    reported: DifferenceRow,
 }
 
 impl Row {
@@ -113,7 +113,7 @@ impl Row {
     }
 
     fn new(figure: Figure, sides: Vec<Side>) -> Self {
-        let told = DifferenceRow {
+        let reported = DifferenceRow {
             name: figure.name.clone(),
             unit: figure.unit.to_owned(),
             before: None,
@@ -132,7 +132,7 @@ impl Row {
             sides,
             weights: vec![0.0; all],
             compared: None,
-            told,
+            reported,
         }
     }
 
@@ -175,9 +175,9 @@ impl Row {
         };
         let (before, after) = (mean(Side::Base), mean(Side::Arm));
         let change = before.zip(after).map(|(before, after)| self.unscaled(after - before));
-        self.told.before = before.map(|value| self.unscaled(value));
-        self.told.after = after.map(|value| self.unscaled(value));
-        self.told.change = change;
+        self.reported.before = before.map(|value| self.unscaled(value));
+        self.reported.after = after.map(|value| self.unscaled(value));
+        self.reported.change = change;
         let at_each_cost: Option<Vec<Shift>> = [0, 1, 2]
             .into_iter()
             .map(|at| {
@@ -195,10 +195,10 @@ impl Row {
     }
 
     fn judge(&mut self, p: Option<f64>, same_load: Option<bool>) {
-        self.told.p = p;
-        self.told.low = self.compared.map(|found| self.unscaled(found.low));
-        self.told.high = self.compared.map(|found| self.unscaled(found.high));
-        self.told.verdict = self.verdict(p, same_load);
+        self.reported.p = p;
+        self.reported.low = self.compared.map(|found| self.unscaled(found.low));
+        self.reported.high = self.compared.map(|found| self.unscaled(found.high));
+        self.reported.verdict = self.verdict(p, same_load);
     }
 
     fn verdict(&self, p: Option<f64>, same_load: Option<bool>) -> ChangeVerdict {
@@ -241,20 +241,21 @@ impl Row {
 
 /// Whether the sides were under the same load.
 fn same_load(rows: &[Row]) -> Option<bool> {
-    let change = rows.iter().find(|row| row.figure.name == figures::RECEIVED)?.told.change?;
+    let change = rows.iter().find(|row| row.figure.name == figures::RECEIVED)?.reported.change?;
     Some(change.max(1.0 / change) <= 1.0 + LOAD_WITHIN)
 }
 
 /// A table as it is reported; the largest change first, in what it takes.
-fn told(table: Table, rows: &[Row]) -> Option<DifferenceTable> {
+fn reported_table(table: Table, rows: &[Row]) -> Option<DifferenceTable> {
     let of_table = rows.iter().filter(|row| row.figure.table == table);
-    let mut told: Vec<DifferenceRow> = of_table.map(|row| row.told.clone()).collect();
+    let mut reported: Vec<DifferenceRow> = of_table.map(|row| row.reported.clone()).collect();
     if !table.is_ordered() {
         let change =
             |row: &DifferenceRow| (row.after.unwrap_or(0.0) - row.before.unwrap_or(0.0)).abs();
-        told.sort_by(|a, b| change(b).total_cmp(&change(a)).then(a.name.cmp(&b.name)));
+        reported.sort_by(|a, b| change(b).total_cmp(&change(a)).then(a.name.cmp(&b.name)));
     }
-    (!told.is_empty()).then(|| DifferenceTable { title: table.title().to_owned(), rows: told })
+    (!reported.is_empty())
+        .then(|| DifferenceTable { title: table.title().to_owned(), rows: reported })
 }
 
 /// Findings that fired in any recording.

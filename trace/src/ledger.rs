@@ -88,11 +88,11 @@ pub(crate) struct Ledger {
     /// The open stretch: what the kernel took of it, and what is left for the program.
     taken: Vec<(Taken, u64)>,
     own_ns: u64,
-    /// The open system call: time in it, on the CPU. It is booked where it ends: clocks of program and kernel are joined to
-    /// a microsecond, so an event of the program may seem to lie inside.
+    /// The open system call: time in it, on the CPU. It is booked where it ends: clocks of program and kernel are
+    /// joined to a microsecond, so an event of the program may seem to lie inside.
     call_ns: u64,
     returned: Option<i32>,
-    /// The open time off the CPU: who has it, and who woke the thread.
+    /// The open time off the CPU: the thread that has it, and the one that woke this thread.
     task: Option<FunctionKey>,
     waker: Option<FunctionKey>,
     off_ns: u64,
@@ -184,7 +184,7 @@ impl Ledger {
         self.task = Some(task);
     }
 
-    /// Some kernels tell twice: when it is made runnable, and when that is done. The first says by whom.
+    /// Some kernels tell twice: when it is made runnable, and when that is done. The first says by which thread.
     pub(crate) fn woken_by(&mut self, task: FunctionKey) {
         if !self.woken {
             self.waker = Some(task);

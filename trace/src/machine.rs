@@ -13,9 +13,9 @@
 //! Producers without calls tell moments only (a poll returned). Then the time from the previous
 //! event of the thread to this one is taken as the call, under a name that says so.
 //!
-//! Nearly all events are plain: a call into a known context or the exit of the innermost call, with no bucket of time and
-//! no long silence ending there. [`Step::calls`] follows these in one short loop over few tables; whatever is not plain
-//! goes one event at a time through [`Step::event`], which knows all rules. Both do the same to a plain event
+//! Nearly all events are plain: a call into a known context or the exit of the innermost call, with no bucket of time
+//! and no long silence ending there. [`Step::calls`] follows these in one short loop over few tables; whatever is not
+//! plain goes one event at a time through [`Step::event`], which knows all rules. Both do the same to a plain event
 //! (a test holds them against each other), so where the loop stops never shows in a result.
 //!
 //! No allocation, numbering or name per plain event. The only growth is in tables with a limit.
@@ -49,7 +49,8 @@ const STACK_MAX: usize = 1 << 16;
 const CPUS_MAX: usize = 16;
 /// Longest span that is believed, ns (some 104 days): further from the first event lie stamps that were damaged.
 const SPAN_NS_MAX: u64 = 1 << 53;
-/// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never plain.
+/// Stands for no key: of our own functions, and of calls whose exit is not plain. A function that has it is never
+/// plain.
 const NO_KEY: FunctionKey = FunctionKey(u64::MAX);
 /// Events looked at between two visits of the worst-call windows.
 const STRIDE: usize = 128;
@@ -129,7 +130,7 @@ pub(crate) struct ThreadState {
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
     /// Its first event that is not the kernel's.
-    pub(crate) told_ns: Option<u64>,
+    pub(crate) recorded_from_ns: Option<u64>,
     pub(crate) kernel_ns: [u64; JOINS],
     pub(crate) ledger: Ledger,
     /// Time by context, ns; its calls on this thread alone.
@@ -166,8 +167,8 @@ pub(crate) struct Ran {
     off_ns: u64,
     /// The CPU reported last.
     cpu: Option<u32>,
-    /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be short by
-    /// the time between as long as it is away.
+    /// Time on the CPU by its number, ns. A thread leaves one CPU and comes back on another, so one of them may be
+    /// short by the time between as long as it is away.
     pub(crate) by_cpu: Vec<(Option<u32>, i64)>,
 }
 
@@ -218,7 +219,7 @@ pub(crate) struct Counts {
     pub(crate) samples: u64,
     pub(crate) holes: Vec<(u64, u64)>,
     /// Of each of these: events that are missing, and the thread where it concerns only one.
-    pub(crate) holes_told: Vec<(Option<u64>, Option<u32>)>,
+    pub(crate) hole_details: Vec<(Option<u64>, Option<u32>)>,
 }
 
 /// Reads a whole trace into tables. Feed it through [`Consumer`].
@@ -420,7 +421,7 @@ impl Consumer for Machine {
         if self.counts.holes.len() < HOLES_MAX {
             self.counts.holes.push((loss.from_ns, loss.to_ns));
             let only = if let [one] = threads { self.places.get(one.0 as usize) } else { None };
-            self.counts.holes_told.push((loss.events, only.copied().flatten()));
+            self.counts.hole_details.push((loss.events, only.copied().flatten()));
         }
         for id in threads {
             let Some(place) = self.places.get(id.0 as usize).copied().flatten() else { continue };
@@ -468,7 +469,7 @@ impl ThreadState {
             events: 0,
             first_ns: u64::MAX,
             last_ns: 0,
-            told_ns: None,
+            recorded_from_ns: None,
             kernel_ns: [0; JOINS],
             ledger: Ledger::default(),
             spent: Vec::new(),
@@ -675,12 +676,12 @@ impl Step<'_> {
             state.course.cross(&state.spent, top, state.last_ns, now);
         }
         self.state.series.events(1);
-        if self.state.told_ns.is_none() && !is_kernels(event.kind) {
+        if self.state.recorded_from_ns.is_none() && !is_kernels(event.kind) {
             let began_ns = match event.kind {
                 Kind::EmptyRun { lasted_ns, .. } => now.saturating_sub(lasted_ns.into()),
                 _ => now,
             };
-            self.state.told_ns = Some(began_ns.max(self.state.first_ns));
+            self.state.recorded_from_ns = Some(began_ns.max(self.state.first_ns));
         }
         match event.kind {
             Kind::Enter(key) => self.enter(key, now),
@@ -877,7 +878,8 @@ impl Step<'_> {
 
     #[cold]
     fn leave_other(&mut self, function: u32, now: u64) {
-        // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all of it.
+        // Of a very deep stack only the inner part is searched: each of many exits without a call would go through all
+        // of it.
         let from = self.state.stack.len().saturating_sub(DEPTH_MAX);
         let inner = &self.state.stack[from..];
         let found = inner.iter().rposition(|frame| frame.function == function);
@@ -955,32 +957,32 @@ impl Step<'_> {
         let since = now - self.state.last_ns;
         let alone = self.state.stack.is_empty();
         // Without calls around it a point ends the time since the event before it.
-        let told = if alone && self.state.points.running() { since } else { 0 };
+        let call_ns = if alone && self.state.points.running() { since } else { 0 };
         match kind {
             Kind::Receive { port, queue, asked, got } => {
                 let own = if got == 0 { Own::EmptyPolls } else { Own::Receive };
                 self.counts.receives += 1;
-                self.state.points.receive((port, queue), asked, got, told, now);
+                self.state.points.receive((port, queue), asked, got, call_ns, now);
                 self.state.series.packets(u32::from(got));
                 let off_cpu_ns = self.state.off_cpu_ns();
                 let idle_ns = self.state.points.round(got == 0, now, off_cpu_ns);
                 self.state.series.idle(idle_ns);
-                self.after(own, told, now);
+                self.after(own, call_ns, now);
             }
             Kind::EmptyRun { queue, polls, lasted_ns } => {
                 self.empty_run(queue, polls, lasted_ns, now)
             }
             Kind::Send { port, queue, asked, sent } => {
-                self.state.points.send((port, queue), asked, sent, told, now);
-                self.after(Own::Send, told, now);
+                self.state.points.send((port, queue), asked, sent, call_ns, now);
+                self.after(Own::Send, call_ns, now);
             }
             Kind::Pool { action, pool, buffers } => {
                 self.pools.used(self.thread, pool, action, buffers, now);
-                self.after(Own::PoolUse, told, now);
+                self.after(Own::PoolUse, call_ns, now);
             }
             Kind::Dropped { port, packets, reason } => {
                 self.state.drop(port, reason, packets.into());
-                // By the clock of who counts, and no end of anything.
+                // By the clock of the counter, and no end of anything.
                 self.settle(now);
             }
             Kind::Signal(_) => {
@@ -991,7 +993,7 @@ impl Step<'_> {
             Kind::Point { point, .. } => {
                 self.state.points.other(point, now);
                 self.note_point(Own::OtherPoint, now);
-                self.after(Own::OtherPoint, told, now);
+                self.after(Own::OtherPoint, call_ns, now);
             }
             Kind::Enter(_) | Kind::Leave(_) | Kind::LeaveInnermost => {}
             _ => self.kernel(kind, now),
@@ -1059,11 +1061,11 @@ impl Step<'_> {
     }
 
     /// After a point: its time is a call of its own, or belongs to the call around it.
-    fn after(&mut self, own: Own, told_ns: u64, now: u64) {
+    fn after(&mut self, own: Own, call_ns: u64, now: u64) {
         self.note_point(own, now);
         let mut node = self.innermost();
-        if self.state.stack.is_empty() && told_ns > 0 {
-            node = self.past_call(own, 1, told_ns, now).0;
+        if self.state.stack.is_empty() && call_ns > 0 {
+            node = self.past_call(own, 1, call_ns, now).0;
         } else {
             self.settle(now);
         }

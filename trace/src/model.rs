@@ -17,7 +17,7 @@ use crate::ledger::Taken;
 use crate::machine::{Counts, Machine, Own, ThreadState};
 use crate::points::Pools;
 use crate::result::{Calibration, CalibrationSource, Layer, Packets, Span};
-use crate::rules::{Rules, Told};
+use crate::rules::{PollResult, Rules};
 use crate::series::{OTHERS, Timed};
 use crate::tree::{NONE, Variant};
 
@@ -119,7 +119,7 @@ pub(crate) struct Model {
     pub(crate) counts: Counts,
     pub(crate) span: Span,
     /// The part of it in which the program recorded something: the kernel's view begins before, and goes on.
-    pub(crate) told: Span,
+    pub(crate) recorded: Span,
     pub(crate) contexts: Vec<Context>,
     pub(crate) rows: Vec<Row>,
     pub(crate) states: Vec<ThreadState>,
@@ -161,8 +161,9 @@ impl Model {
         }
         let keys = machine.keys.iter().zip(&row_of).skip(Own::ALL.len());
         let keys = keys.map(|(&key, &row)| (key, row)).collect();
-        let told = told(&machine.states, span);
-        let packets = packets(&contexts, &rows, &machine.states, &machine.counts, (told, &rules));
+        let recorded = recorded(&machine.states, span);
+        let packets =
+            packets(&contexts, &rows, &machine.states, &machine.counts, (recorded, &rules));
         let mut model = Self {
             calibration: calibration(&contexts, &machine.gaps, measured),
             counts: machine.counts,
@@ -170,7 +171,7 @@ impl Model {
             contexts,
             rows,
             rules,
-            told,
+            recorded,
             states: machine.states,
             timed,
             pools: machine.pools,
@@ -519,8 +520,8 @@ fn find_idle(contexts: &mut [Context], rows: &[Row], rules: &Rules) -> Vec<CallP
         for &child in &contexts[index].children {
             let child = &contexts[child as usize];
             match rules.poll_child(poll, &rows[child.row as usize].name) {
-                Some(Told::Productive) => productive |= child.bit,
-                Some(Told::Empty) => empty |= child.bit,
+                Some(PollResult::Productive) => productive |= child.bit,
+                Some(PollResult::Empty) => empty |= child.bit,
                 None => {}
             }
         }
@@ -617,10 +618,11 @@ fn span(states: &[ThreadState]) -> Span {
 }
 
 /// From the first event of the program's own to the last event of a thread that has such.
-fn told(states: &[ThreadState], span: Span) -> Span {
-    let told = || states.iter().filter_map(|state| Some((state.told_ns?, state.last_ns)));
-    let Some(start_ns) = told().map(|(first, _)| first).min() else { return span };
-    let end_ns = told().map(|(_, last)| last).max().unwrap_or(start_ns);
+fn recorded(states: &[ThreadState], span: Span) -> Span {
+    let recorded =
+        || states.iter().filter_map(|state| Some((state.recorded_from_ns?, state.last_ns)));
+    let Some(start_ns) = recorded().map(|(first, _)| first).min() else { return span };
+    let end_ns = recorded().map(|(_, last)| last).max().unwrap_or(start_ns);
     Span { start_ns, length_ns: end_ns.saturating_sub(start_ns) }
 }
 

@@ -212,32 +212,32 @@ mod tests {
     #[test]
     fn a_call_that_is_open_at_the_begin_is_entered_there() {
         let only = Only { from_ns: Some(10), to_ns: Some(20), thread: None };
-        let said = seen(only, |within| {
+        let events = seen(only, |within| {
             within.events(T, None, &[enter(1, 1), enter(2, 2), leave(3, 2), enter(4, 3)]);
             within.events(T, None, &[enter(12, 4), leave(13, 4), leave(14, 3)]);
             within.events(T, None, &[enter(19, 5), leave(20, 5), leave(30, 1)]);
         });
-        assert_eq!(said, "0: 10 +1, 0: 10 +3, 0: 12 +4, 0: 13 -4, 0: 14 -3, 0: 19 +5");
+        assert_eq!(events, "0: 10 +1, 0: 10 +3, 0: 12 +4, 0: 13 -4, 0: 14 -3, 0: 19 +5");
     }
 
     #[test]
     fn a_thread_that_only_waits_in_the_part_is_there() {
         let only = Only { from_ns: Some(10), to_ns: Some(20), thread: None };
-        let said = seen(only, |within| within.events(T, None, &[enter(1, 1), leave(30, 1)]));
-        assert_eq!(said, "0: 10 +1");
+        let events = seen(only, |within| within.events(T, None, &[enter(1, 1), leave(30, 1)]));
+        assert_eq!(events, "0: 10 +1");
     }
 
     #[test]
     fn a_hole_before_the_part_closes_what_was_open() {
         let only = Only { from_ns: Some(10), ..Only::default() };
         let loss = |from_ns, to_ns| Loss { from_ns, to_ns, events: None, place: String::new() };
-        let said = seen(only, |within| {
+        let events = seen(only, |within| {
             within.events(T, None, &[enter(1, 1)]);
             within.lost(&loss(2, 3), &[T]);
             within.events(T, None, &[enter(11, 2)]);
             within.lost(&loss(12, 15), &[T, ThreadId(1)]);
         });
-        assert_eq!(said, "0: 11 +2, lost 12 of 2");
+        assert_eq!(events, "0: 11 +2, lost 12 of 2");
     }
 
     #[test]

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn two_series_are_transformed_as_one_and_told_apart() {
+    fn two_series_are_transformed_as_one_and_separated() {
         let mut random = Random::seeded(3);
         let series: [Vec<f64>; 2] =
             [100, 64].map(|len| (0..len).map(|_| random.normal()).collect());

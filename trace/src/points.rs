@@ -196,7 +196,7 @@ impl Points {
     }
 
     #[inline]
-    pub(crate) fn receive(&mut self, queue: Queue, asked: u16, got: u16, told_ns: u64, now: u64) {
+    pub(crate) fn receive(&mut self, queue: Queue, asked: u16, got: u16, call_ns: u64, now: u64) {
         self.found = (got > 0).then_some((now, got));
         let Some(place) = self.place(Some(queue)) else {
             self.refused += 1;
@@ -224,14 +224,14 @@ impl Points {
         row.polls += 1;
         if got == 0 {
             row.empty += 1;
-            row.empty_ns += told_ns;
+            row.empty_ns += call_ns;
         } else {
             self.last = place;
             row.packets += u64::from(got);
             row.squares += u64::from(got) * u64::from(got);
             row.asked += u64::from(asked > 0);
             row.full += u64::from(is_full);
-            row.productive_ns += told_ns;
+            row.productive_ns += call_ns;
         }
         row.sizes[usize::from(got).min(POLL_SIZE_MAX)] += 1;
     }
@@ -331,7 +331,7 @@ impl Points {
         Some(self.polls.len() - 1)
     }
 
-    pub(crate) fn send(&mut self, queue: Queue, asked: u16, sent: u16, told_ns: u64, now: u64) {
+    pub(crate) fn send(&mut self, queue: Queue, asked: u16, sent: u16, call_ns: u64, now: u64) {
         if let Some((found_ns, packets)) = self.found.take() {
             let stay_ns = now.saturating_sub(found_ns);
             self.stays.record_many(bucket_of(stay_ns), packets.into());
@@ -351,13 +351,13 @@ impl Points {
         row.calls += 1;
         row.asked += u64::from(asked);
         row.sent += u64::from(sent);
-        row.ns += told_ns;
+        row.ns += call_ns;
         if sent < asked {
             row.short += 1;
             row.first_short_ns.get_or_insert(now);
         }
         if let Some(polls) = self.polls.get_mut(self.last) {
-            polls.productive_ns += told_ns;
+            polls.productive_ns += call_ns;
         }
     }
 }
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!(points.round(true, 9_200, 3_800), 200, "the rest was off the CPU");
         assert_eq!(points.round(true, 9_200 + EMPTY_ROUND_NS_MAX + 1, 3_800), 0, "too long");
         points.pause();
-        assert_eq!(points.round(true, 30_000, 3_800), 0, "nobody knows what was before");
+        assert_eq!(points.round(true, 30_000, 3_800), 0, "what was before is not known");
         assert_eq!(points.idle_ns, 700);
     }
 

@@ -77,7 +77,7 @@ impl Recurrence {
             ms(self.ns - self.half_ns),
             ms(self.ns + self.half_ns)
         );
-        words.extend(tick(self.ns, TICK_APART * self.ns).map(|told| format!(" {told}")));
+        words.extend(tick(self.ns, TICK_APART * self.ns).map(|text| format!(" {text}")));
         words
     }
 }

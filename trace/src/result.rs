@@ -112,15 +112,15 @@ pub struct Analysis {
 /// What was read and what is missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Coverage {
-    /// Who wrote the trace: "lttng", "dpdk", "laneway", "chrome", "uftrace", "perf"; several for a join.
+    /// The producers of the trace: "lttng", "dpdk", "laneway", "chrome", "uftrace", "perf"; several for a join.
     pub producers: Vec<String>,
     /// Inputs, as the user named them.
     pub inputs: Vec<String>,
     /// First and last event.
     pub span: Span,
-    /// When the program's own events begin, and how long it tells some, ns: the kernel's view begins before. Rates are of this
-    /// part.
-    pub told: [u64; 2],
+    /// When the program's own events begin, and how long it records some, ns: the kernel's view begins before. Rates
+    /// are of this part.
+    pub recorded: [u64; 2],
     /// Events read.
     pub events: u64,
     /// Function entries among them.
@@ -219,8 +219,8 @@ pub struct Withheld {
 pub enum CalibrationSource {
     /// A null call was measured on the same host, core and tracer.
     Measured,
-    /// Half of the calls of the shortest leaf take so long inside. The shortest gap between neighbouring calls, longer by
-    /// as much as that is longer than the shortest leaf calls of all, is the outside.
+    /// Half of the calls of the shortest leaf take so long inside. The shortest gap between neighbouring calls, longer
+    /// by as much as that is longer than the shortest leaf calls of all, is the outside.
     Estimated,
     /// Nothing to correct: the trace has no calls, or too few leaves.
     None,
@@ -278,8 +278,8 @@ pub struct ThreadRow {
 
 /// How long packets were in a worker: from the return of the poll that found one to the next send of the thread.
 ///
-/// All packets of a poll have the same time. Of a poll that is followed by another one before anything was sent, nothing
-/// is known.
+/// All packets of a poll have the same time. Of a poll that is followed by another one before anything was sent,
+/// nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct InWorker {
     /// Packets whose time is known.
@@ -314,8 +314,8 @@ pub struct Course {
     pub start_ns: u64,
     /// Length of a bucket, ns.
     pub bucket_ns: u64,
-    /// Per bucket, at most twice [`COURSE_BUCKETS_MAX`] of them: [context, ns in it without its callees], longest first, at most
-    /// [`COURSE_CONTEXTS_MAX`].
+    /// Per bucket, at most twice [`COURSE_BUCKETS_MAX`] of them: [context, ns in it without its callees], longest
+    /// first, at most [`COURSE_CONTEXTS_MAX`].
     pub buckets: Vec<Vec<[u64; 2]>>,
 }
 
@@ -480,7 +480,7 @@ pub struct Packets {
     pub sent: Option<u64>,
     /// Where the figure comes from, as a sentence.
     pub source: String,
-    /// Received per second of what was recorded: [`Coverage::told`] without holes.
+    /// Received per second of what was recorded: [`Coverage::recorded`] without holes.
     pub per_second: Option<f64>,
 }
 
@@ -585,7 +585,8 @@ pub struct Account {
 pub struct AccountPart {
     /// What of.
     pub part: Part,
-    /// Which of these: a layer, a queue, a program, a system call, a function; empty where there is nothing to tell apart.
+    /// Which of these: a layer, a queue, a program, a system call, a function; empty where there is nothing to tell
+    /// apart.
     pub detail: String,
     /// How long, ns.
     pub ns: u64,
@@ -605,11 +606,11 @@ pub enum Part {
     EmptyPolls,
     /// Blocked until packets come.
     Waiting,
-    /// Off the CPU though it could have run; the detail is who ran instead.
+    /// Off the CPU though it could have run; the detail is the thread that ran instead.
     Preempted,
     /// In a system call, on the CPU; the detail is its name.
     SystemCall,
-    /// Blocked in something else; the detail says in what, and who ended it.
+    /// Blocked in something else; the detail says in what, and which thread ended it.
     Blocked,
     /// In page faults.
     PageFaults,
@@ -627,7 +628,7 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Losses {
     /// Losses were counted by the recorder of the trace, or given by the user. If not, nothing is known of loss.
-    pub told: bool,
+    pub known: bool,
     /// By place, most first.
     pub rows: Vec<LossRow>,
 }
@@ -650,7 +651,8 @@ pub struct LossRow {
 pub struct Cause {
     /// What.
     pub cause: CauseKind,
-    /// Which: the counter of a loss, who preempts, the system call, the function; empty where there is nothing to tell apart.
+    /// Which: the counter of a loss, the preempting thread, the system call, the function; empty where there is nothing
+    /// to tell apart.
     pub detail: String,
     /// Worker.
     pub thread: Option<u32>,
@@ -690,7 +692,7 @@ pub enum CauseKind {
     Loss,
     /// Offered load exceeds the capacity of the worker.
     Overload,
-    /// Others run on the worker's CPU; the detail is who.
+    /// Others run on the worker's CPU; the detail is which.
     Preempted,
     /// A system call; the detail is which.
     SystemCall,
@@ -931,9 +933,9 @@ pub enum What {
     SyscallIn,
     /// ... ends.
     SyscallOut,
-    /// Who has the CPU that the thread left.
+    /// The thread that has the CPU which this thread left.
     TookOver,
-    /// Somebody made the thread runnable.
+    /// Another thread made the thread runnable.
     WokenBy,
     /// What the system call that ends returned; `value` without its sign.
     Returned,

@@ -203,12 +203,12 @@ impl Rules {
     }
 
     /// Is this a poll, by one of its children?
-    pub(crate) fn poll_child(&self, poll: &str, child: &str) -> Option<Told> {
+    pub(crate) fn poll_child(&self, poll: &str, child: &str) -> Option<PollResult> {
         let rule = self.polls.iter().find(|rule| matches(&rule.function, poll))?;
         if any(&rule.found, child) {
-            Some(Told::Productive)
+            Some(PollResult::Productive)
         } else if any(&rule.found_nothing, child) {
-            Some(Told::Empty)
+            Some(PollResult::Empty)
         } else {
             None
         }
@@ -251,7 +251,7 @@ pub(crate) fn is_refill(name: &str) -> bool {
 
 /// What a child says about the poll that called it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum PollResult {
     /// The poll found packets.
     Productive,
     /// The poll found nothing.
@@ -340,7 +340,7 @@ calls = [{ begin = 'fw:*_on', end = 'fw:*_off', name = 'fw.*' }]
         assert_eq!(rules.layer("fw_sleep_long"), Some(Layer::Idle));
         assert_eq!(rules.layer("rte_eth_rx_burst"), Some(Layer::Driver));
         assert_eq!(rules.layer("rte_mempool_get"), Some(Layer::Mempool));
-        assert_eq!(rules.poll_child("fw_poll", "fw_deliver"), Some(Told::Productive));
+        assert_eq!(rules.poll_child("fw_poll", "fw_deliver"), Some(PollResult::Productive));
         assert!(rules.is_received("fw_poll", "fw_deliver") && rules.is_receive_root("fw_poll"));
         assert_eq!(rules.calls()[0].end, "fw:*_off");
         assert_eq!(Rules::of_file(""), Ok(Rules::default()));

@@ -64,12 +64,12 @@ fn coverage(page: &mut Page, coverage: &Coverage) {
     let threads = nouns(coverage.threads, "thread");
     let span = seconds(coverage.span.length_ns);
     page.field("span", &format!("{span}, {} {threads}", coverage.threads));
-    let [from_ns, told_ns] = coverage.told;
+    let [from_ns, length_ns] = coverage.recorded;
     if from_ns > coverage.span.length_ns / 100 {
-        let (from, told) = (seconds(from_ns), seconds(told_ns));
+        let (from, length) = (seconds(from_ns), seconds(length_ns));
         page.field(
             "program",
-            &format!("tells of itself from {from} on, for {told}; rates are of this part"),
+            &format!("tells of itself from {from} on, for {length}; rates are of this part"),
         );
     }
     page.field(
@@ -242,7 +242,7 @@ fn causes(page: &mut Page, analysis: &Analysis) {
         (true, true) => page.line("  None can be named: no thread's work is in this trace."),
         (false, _) => {}
     }
-    if !analysis.losses.told {
+    if !analysis.losses.known {
         page.paragraph(
             "  ",
             "Whether packets were lost is unknown: the trace counts none (--drops N gives what others counted).",

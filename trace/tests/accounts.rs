@@ -174,7 +174,7 @@ fn who_preempts_is_named_with_its_share() {
 }
 
 #[test]
-fn a_lock_a_sleep_and_a_system_call_are_told_apart() {
+fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
     let blocked = |number: u32, woken: bool| {
         looped(40_000, 4_000, |script| {
             script
@@ -219,7 +219,7 @@ fn housekeeping_is_named_with_its_period() {
 }
 
 #[test]
-fn a_silence_that_anything_can_have_made_names_nobody() {
+fn a_silence_that_anything_can_have_made_names_no_function() {
     let mut at = 0;
     let script = looped(40_000, 2_000, |script| {
         at += 1;
@@ -250,10 +250,10 @@ fn two_ports(lost: u32) -> Script {
 }
 
 #[test]
-fn overload_with_two_ports_is_told_rightly() {
+fn overload_with_two_ports_is_reported_rightly() {
     let analysis = analyse(&two_ports(132_000), Options::default(), true);
-    let said: Vec<CauseKind> = analysis.causes.iter().map(|cause| cause.cause).collect();
-    assert_eq!(said, [CauseKind::Loss, CauseKind::Overload], "{:#?}", analysis.causes);
+    let causes: Vec<CauseKind> = analysis.causes.iter().map(|cause| cause.cause).collect();
+    assert_eq!(causes, [CauseKind::Loss, CauseKind::Overload], "{:#?}", analysis.causes);
     let loss = &analysis.causes[0];
     assert_eq!((loss.detail.as_str(), loss.lost_packets), ("rx_queue_full", Some(132_000)));
     assert_eq!(analysis.causes[1].detail, "rate");
@@ -267,7 +267,7 @@ fn overload_with_two_ports_is_told_rightly() {
     quiet.events.retain(|event| !matches!(event.kind, Kind::Dropped { .. }));
     let analysis = analyse(&quiet, Options::default(), false);
     assert_eq!(analysis.causes[0].cause, CauseKind::Overload, "{:#?}", analysis.causes);
-    assert!(!analysis.losses.told);
+    assert!(!analysis.losses.known);
     assert!(text::analysis(&analysis).contains("is unknown"));
     // A counter that stays at nothing says more than full polls do: whatever waits was taken in time.
     assert_eq!(analyse(&quiet, Options::default(), true).causes, []);
@@ -300,7 +300,7 @@ fn a_loop_that_sleeps_while_there_is_nothing_waits_for_packets() {
 }
 
 #[test]
-fn where_packets_are_taken_a_silence_is_nobodys_and_the_work_no_slow_function() {
+fn where_packets_are_taken_a_silence_has_no_cause_and_the_work_is_no_slow_function() {
     let mut script = Script::new();
     script.after(10, Kind::Enter(key("worker_loop")));
     for at in 0..20_000 {
@@ -317,7 +317,7 @@ fn where_packets_are_taken_a_silence_is_nobodys_and_the_work_no_slow_function() 
 }
 
 #[test]
-fn what_the_user_knows_of_loss_is_said_first() {
+fn losses_that_the_user_gives_are_reported_first() {
     let script = looped(40_000, 40_001, |_| {});
     assert_eq!(analyse(&script, Options::default(), true).causes, []);
     let options = Options { drops: Some(5_000), ..Options::default() };
@@ -333,9 +333,9 @@ fn a_full_way_out_is_the_far_ends_and_a_frame_for_others_is_no_loss() {
         script.after(0, Kind::Dropped { port: 1, packets, reason: key(reason) });
     }
     let analysis = analyse(&script, Options::default(), true);
-    let said: Vec<_> =
+    let causes: Vec<_> =
         analysis.causes.iter().map(|cause| (cause.cause, cause.lost_packets)).collect();
-    assert_eq!(said, [(CauseKind::FarEnd, Some(70))], "{:#?}", analysis.causes);
+    assert_eq!(causes, [(CauseKind::FarEnd, Some(70))], "{:#?}", analysis.causes);
 }
 
 #[test]

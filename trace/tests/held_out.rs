@@ -16,8 +16,8 @@ const TRACES: u64 = 40;
 
 fn score(situation: &Situation) {
     let number = |name: &str, usual: u64| -> u64 {
-        let told = std::env::var(name).ok();
-        told.map_or(usual, |told| told.parse().expect("a whole number"))
+        let value = std::env::var(name).ok();
+        value.map_or(usual, |value| value.parse().expect("a whole number"))
     };
     let from = number("LANEWAY_HELD_OUT_FROM", FROM);
     let traces = number("LANEWAY_HELD_OUT_TRACES", TRACES);

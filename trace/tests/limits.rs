@@ -47,8 +47,8 @@ fn a_span_over_the_whole_clock_ends() {
         let jumps = end - begin > 1 << 53;
         let span = report.analysis.coverage.span;
         assert!(if jumps { span.length_ns < 1 << 53 } else { span.length_ns == end - begin });
-        let told = |limit: &String| limit.contains("104 days");
-        assert_eq!(report.analysis.coverage.limits.iter().any(told), jumps);
+        let is_stated = |limit: &String| limit.contains("104 days");
+        assert_eq!(report.analysis.coverage.limits.iter().any(is_stated), jumps);
         assert!(!text::analysis(&report.analysis).is_empty());
     }
 }

@@ -63,7 +63,7 @@ fn an_exit_without_an_entry_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn a_hole_cuts_what_is_open_and_its_time_belongs_to_nobody() {
+fn a_hole_cuts_what_is_open_and_its_time_belongs_to_no_function() {
     let analysis = analyse(&[
         &[enter(10, 1), enter(20, 2), leave(30, 2)],
         &[leave(900, 1), enter(910, 1), leave(920, 1)],
@@ -116,7 +116,7 @@ fn a_clock_that_goes_back_is_counted_and_makes_no_negative_time() {
 }
 
 #[test]
-fn time_off_the_cpu_is_told_apart() {
+fn time_off_the_cpu_is_counted_apart() {
     let off = Event { time_ns: 20, kind: Kind::SwitchedOut { runnable: true } };
     let on = Event { time_ns: 70, kind: Kind::SwitchedIn };
     let analysis = analyse(&[&[enter(10, 1), off, on, leave(100, 1)]]);

@@ -63,7 +63,7 @@ fn count(folder: &Path) -> Option<Naive> {
         .spawn()
         .ok()?;
     let mut errors = child.stderr.take()?;
-    let told = std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         let mut text = String::new();
         errors.read_to_string(&mut text).map(|_| text)
     });
@@ -87,9 +87,9 @@ fn count(folder: &Path) -> Option<Naive> {
         line.clear();
     }
     child.wait().ok()?;
-    let told = told.join().ok()?.ok()?;
-    let told = told.lines().filter_map(hole);
-    let holes: Vec<Hole> = told.filter_map(|hole| longest_silence(hole, &times)).collect();
+    let printed = reader.join().ok()?.ok()?;
+    let printed = printed.lines().filter_map(hole);
+    let holes: Vec<Hole> = printed.filter_map(|hole| longest_silence(hole, &times)).collect();
     let mut naive = Naive::new();
     for (address, cpu, entered, left) in calls {
         let cut = |hole: &Hole| hole.cpu == cpu && entered <= hole.from_ns && hole.to_ns <= left;

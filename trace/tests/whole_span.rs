@@ -50,7 +50,7 @@ fn rates_are_of_the_part_in_which_the_program_tells_of_itself() {
     events.extend((0..=100).map(|n| (1_000 * MS + n * MS, receive(10))));
     let found = analysis(&[(Some(1), events)]);
     assert_eq!(found.coverage.span.length_ns, 1_100 * MS);
-    assert_eq!(found.coverage.told, [1_000 * MS, 100 * MS]);
+    assert_eq!(found.coverage.recorded, [1_000 * MS, 100 * MS]);
     let rate = found.packets.per_second.expect("polls tell packets");
     assert!((rate - 10_100.0).abs() < 1.0, "{rate}");
     assert!(text::analysis(&found).contains("tells of itself from 1.000000 s"));

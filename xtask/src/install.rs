@@ -64,7 +64,7 @@ const PACKAGES: &[Package] = &[
     need("redis-tools", Group::Test, "`redis-cli`, a real RESP client over our TCP"),
     need("openssl", Group::Test, "a second opinion on TLS, in each of its versions"),
     need("iperf3", Group::Test, "a real bulk TCP client over our TCP"),
-    need("bpftool", Group::Test, "pins a program of somebody else, beside which ours runs"),
+    need("bpftool", Group::Test, "pins a foreign program, beside which ours runs"),
     need("babeltrace2", Group::Test, "a second opinion on every event of a trace"),
     need("lttng-tools", Group::Test, "records the traces that `trace record --lttng` sets up"),
     need("liblttng-ust-dev", Group::Test, "cyg_profile, which traces an instrumented program"),

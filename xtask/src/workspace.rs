@@ -1,4 +1,4 @@
-//! The workspace's crates and who depends on whom, read from `cargo metadata`.
+//! The workspace's crates and which depends on which, read from `cargo metadata`.
 //!
 //! Only edges between members and the names of outside crates are kept; versions and features are
 //! cargo's business. Never resolves or downloads anything (`--no-deps`).

@@ -67,7 +67,7 @@ struct {
 	__type(value, __u64);
 } sources SEC(".maps");
 
-/* When the next question of anybody is due. */
+/* When the next question of any host is due. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -94,7 +94,7 @@ fn arp(packet: &mut [u8], mac: Mac) {
 }
 
 fn nd(packet: &mut [u8], message_bytes: usize, mac: Mac) {
-    // From the target, whatever group was asked, to whom asked.
+    // From the target, whatever group was asked, to the host that asked.
     packet[7] = LINK_HOP_LIMIT;
     packet.copy_within(8..24, 24);
     packet.copy_within(IPV6_BYTES + 8..IPV6_BYTES + 24, 8);

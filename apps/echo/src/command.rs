@@ -53,10 +53,10 @@ pub struct EchoArguments {
     /// [default: 32768]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sources_max: Option<u32>,
-    /// TTL and hop limit of answers: a mark by which one sees who answered [default: 64]
+    /// TTL and hop limit of answers: a mark by which one sees that this program answered [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     ttl: Option<u8>,
-    /// Leave ARP and neighbour discovery to somebody else
+    /// Leave ARP and neighbour discovery to another program
     #[arg(long)]
     no_neighbours: bool,
     /// XDP program that sees what echo leaves: its number (`bpftool prog list`), or where it is pinned.

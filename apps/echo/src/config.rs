@@ -29,7 +29,7 @@ pub struct Config {
     pub addresses: Vec<IpAddr>,
     /// The MAC address that those addresses are at. Frames to another one are passed.
     pub mac: Mac,
-    /// TTL and hop limit of answers, 1 to 255: a mark by which one sees who answered. `None` is
+    /// TTL and hop limit of answers, 1 to 255: a mark by which one sees that this program answered. `None` is
     /// [`TTL_DEFAULT`].
     pub ttl_marker: Option<u8>,
     /// How many echo requests are answered.

@@ -62,19 +62,19 @@ fates! {
     AnsweredEchoV4 = 0 "answered_echo_v4" Class::Answered,
     /// An ICMPv6 echo request to an address of ours, likewise with type 129.
     AnsweredEchoV6 = 1 "answered_echo_v6" Class::Answered,
-    /// An ARP request for an address of ours, from a host or from somebody who asks before he takes the
+    /// An ARP request for an address of ours, from a host or from one that asks before it takes the
     /// address (sender 0.0.0.0, RFC 5227).
     AnsweredArp = 2 "answered_arp" Class::Answered,
     /// A neighbour solicitation for an address of ours with nothing but the sender's link-layer
     /// address, or sent to that address alone and without any option.
     AnsweredNd = 3 "answered_nd" Class::Answered,
-    /// The bytes, or the IP length, end before it is known what the frame is and whom it is for.
+    /// The bytes, or the IP length, end before it is known what the frame is and which host it is for.
     PassedTruncated = 4 "passed_truncated" Class::Passed,
     /// Neither ARP, ICMP nor ICMPv6, or behind more than two tags.
     PassedProtocol = 5 "passed_protocol" Class::Passed,
     /// The IP header contradicts itself: version, header length, total length.
     PassedBadHeader = 6 "passed_bad_header" Class::Passed,
-    /// To a group or to everybody, by MAC or by IP address: one question must not have many answers.
+    /// To a group or to all hosts, by MAC or by IP address: one question must not have many answers.
     PassedGroup = 7 "passed_group" Class::Passed,
     /// To another MAC address than ours.
     PassedForeignMac = 8 "passed_foreign_mac" Class::Passed,

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_differs_in_type_and_checksum_and_goes_back_where_it_came_from() {
+    fn an_answer_differs_in_type_and_checksum_and_goes_back_to_its_sender() {
         for (source, to, request, reply) in
             [("10.77.0.1", ADDRESSES[0], 8, 0), ("fd00:77::1", ADDRESSES[1], 128, 129)]
         {

@@ -25,7 +25,7 @@ pub struct EchoKind;
 pub enum EchoRun {
     /// Pings for addresses.
     Pings {
-        /// Whom for, and how many.
+        /// The addresses it answers for, and how many.
         config: Config,
         /// The XDP program that sees what the responder leaves.
         before: Option<XdpProgram>,
@@ -34,7 +34,7 @@ pub enum EchoRun {
     Udp {
         /// Where it listens.
         service: Service,
-        /// Whom it answers, and how many.
+        /// The sources it answers, and how many.
         config: UdpEchoConfig,
     },
     /// The echo service over TCP.

@@ -18,7 +18,7 @@
 //! * A passed or dropped frame is unchanged. An answer is exactly as long as its question, so that
 //!   echo amplifies no forged request.
 //! * Only echo requests to an address of ours are ever dropped, and neighbour solicitations for one
-//!   whose checksum or length is wrong. All else is somebody else's to judge.
+//!   whose checksum or length is wrong. All else is another program's to judge.
 //!
 //! What it does not do: it routes nothing (an answer goes back to the source MAC address of its
 //! question), puts no fragments together, reads no clock, and opens nothing.

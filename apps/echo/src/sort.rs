@@ -35,7 +35,7 @@ pub(crate) struct Question {
     pub(crate) kind: Kind,
     /// Where the header behind Ethernet and tags starts.
     pub(crate) at: usize,
-    /// Who asks.
+    /// The host that asks.
     pub(crate) source: Key,
 }
 

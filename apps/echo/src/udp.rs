@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_goes_back_unchanged_by_the_port_it_came_from() {
+    fn a_datagram_goes_back_unchanged_by_the_port_it_arrived_on() {
         for payload in [&b"hello"[..], b""] {
             let ask = datagram("10.0.0.1:5000", "10.0.0.2:7", payload);
             let (echo, out) = run(UdpEchoConfig::default(), &[ask]);

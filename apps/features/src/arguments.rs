@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rule_is_told_on_one_line_with_its_place() {
+    fn a_wrong_rule_is_refused_on_one_line_with_its_place() {
         let error = "eth / ipv5 / end".parse::<RecordMatch>().unwrap_err();
         let sentence = rule_sentence(&error);
         assert!(sentence.starts_with("--filter 'eth / ipv5 / end', column 7: "), "{sentence}");

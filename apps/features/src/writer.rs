@@ -119,10 +119,10 @@ impl RowWriter {
             has_failed: AtomicBool::new(false),
         });
         let path = output.path().to_owned();
-        let told = shared.clone();
+        let writer_shared = shared.clone();
         let thread = thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || write(&received, &tables, output, &told.has_failed))
+            .spawn(move || write(&received, &tables, output, &writer_shared.has_failed))
             .map_err(|error| OutputError::no_thread(path, error))?;
         Ok(RowWriter { shared, running: Some(Running { messages, thread }) })
     }

@@ -169,8 +169,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct lw_told);
-} told SEC(".maps");
+	__type(value, struct lw_outcome);
+} outcome SEC(".maps");
 
 static __always_inline void add(struct lw_counts *n, __u32 bytes)
 {
@@ -289,7 +289,7 @@ int forward(struct xdp_md *ctx)
 	struct lw_counts *s = bpf_map_lookup_elem(&seen, &zero);
 	struct lw_room *room = bpf_map_lookup_elem(&scratch, &zero);
 	__u32 port = port_of(ctx->ingress_ifindex), reason;
-	struct lw_told t;
+	struct lw_outcome t;
 
 	if (!s || !room || port >= LW_PORTS_MAX)
 		return XDP_PASS;
@@ -297,13 +297,13 @@ int forward(struct xdp_md *ctx)
 	s->bytes += view.len;
 
 	lw_forward(&lw_config, bank_in_force(), port, &view, (__u8 *)(long)view.data, room);
-	t = room->told;
+	t = room->outcome;
 
 	count(&fates, t.fate);
 	if (t.queue != 0xff)
 		count(&queues, t.queue);
 	if (lw_config.tells)
-		bpf_map_update_elem(&told, &zero, &t, 0);
+		bpf_map_update_elem(&outcome, &zero, &t, 0);
 	reason = lw_drop_reason(t.fate);
 	if (reason < LW_DROP_COUNT)
 		count(&drops, reason);

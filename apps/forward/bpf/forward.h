@@ -220,7 +220,7 @@ struct lw_hop {
 };
 
 /* What was decided on a frame. */
-struct lw_told {
+struct lw_outcome {
 	__u8 fate;
 	__u8 port;
 	__u8 queue; /* 0xff: none was chosen */
@@ -445,7 +445,7 @@ struct lw_room {
 	struct lw_fields now;
 	struct lw_places at;
 	__u32 zero;
-	struct lw_told told;
+	struct lw_outcome outcome;
 	struct lw_key key;
 	struct lw_found found;
 };
@@ -485,16 +485,16 @@ LW_INLINE __u32 lw_spread(const struct lw_fields *f)
 LW_INLINE int lw_do(struct lw_match *m, const struct lw_effects *e)
 {
 	struct lw_fields *now = &m->room->now;
-	struct lw_told *told = &m->room->told;
+	struct lw_outcome *outcome = &m->room->outcome;
 
 	lw_hit(e->slot, m->bytes);
 	if (e->flags & LW_EFFECT_DROP) {
-		told->fate = LW_FATE_RULE_DROP;
+		outcome->fate = LW_FATE_RULE_DROP;
 		return 1;
 	}
 	if (e->flags & LW_EFFECT_DEC_TTL) {
 		if (now->ttl <= 1) {
-			told->fate = LW_FATE_TTL_EXPIRED;
+			outcome->fate = LW_FATE_TTL_EXPIRED;
 			return 1;
 		}
 		now->ttl--;
@@ -512,17 +512,17 @@ LW_INLINE int lw_do(struct lw_match *m, const struct lw_effects *e)
 	if (e->flags & LW_EFFECT_TP_DST)
 		__builtin_memcpy(now->dst_port, e->tp_dst, 2);
 	if (e->flags & LW_EFFECT_MARK)
-		told->mark = e->mark;
+		outcome->mark = e->mark;
 	if (e->flags & LW_EFFECT_QUEUE) {
 		__u32 count = e->queues_len, choice = 0;
 
 		if (count > 1)
 			choice = lw_spread(now) % count;
-		told->queue = e->queues[choice & (LW_QUEUES_MAX - 1)];
+		outcome->queue = e->queues[choice & (LW_QUEUES_MAX - 1)];
 	}
 	if (e->flags & LW_EFFECT_PORT) {
-		told->fate = LW_FATE_FORWARDED;
-		told->port = e->out_port;
+		outcome->fate = LW_FATE_FORWARDED;
+		outcome->port = e->out_port;
 		return 1;
 	}
 	if (e->flags & LW_EFFECT_JUMP) {
@@ -820,15 +820,15 @@ LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_ba
 {
 	struct lw_fields *was = &room->was, *now = &room->now;
 	struct lw_places *at = &room->at;
-	struct lw_told *told = &room->told;
+	struct lw_outcome *outcome = &room->outcome;
 	const __u8 *end = view->end;
 	__u32 partner = (port ^ 1) & (LW_PORTS_MAX - 1);
 
-	told->fate = LW_FATE_NONE;
-	told->port = (__u8)port;
-	told->queue = 0xff;
-	told->zero = 0;
-	told->mark = 0;
+	outcome->fate = LW_FATE_NONE;
+	outcome->port = (__u8)port;
+	outcome->queue = 0xff;
+	outcome->zero = 0;
+	outcome->mark = 0;
 	if (partner >= c->ports)
 		partner = port & (LW_PORTS_MAX - 1);
 
@@ -849,22 +849,22 @@ LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_ba
 				LW_LOOP(LW_LINE_MAX, lw_rule_step, &m);
 			}
 		}
-		if (told->fate == LW_FATE_NONE && c->mode == LW_MODE_L3)
-			told->fate = lw_mode_l3(c, port, data, end, at, now, &told->port);
-		if (told->fate == LW_FATE_NONE || told->fate == LW_FATE_FORWARDED ||
-		    told->fate == LW_FATE_PASSED)
+		if (outcome->fate == LW_FATE_NONE && c->mode == LW_MODE_L3)
+			outcome->fate = lw_mode_l3(c, port, data, end, at, now, &outcome->port);
+		if (outcome->fate == LW_FATE_NONE || outcome->fate == LW_FATE_FORWARDED ||
+		    outcome->fate == LW_FATE_PASSED)
 			lw_write_back(data, end, at, was, now);
-		if (told->fate != LW_FATE_NONE)
+		if (outcome->fate != LW_FATE_NONE)
 			return;
 	}
 
 	if (c->mode == LW_MODE_DROP) {
-		told->fate = LW_FATE_CONSUMED;
+		outcome->fate = LW_FATE_CONSUMED;
 		return;
 	}
 	if (c->mode != LW_MODE_IO) {
 		if (data + LW_ETH_BYTES > end) {
-			told->fate = LW_FATE_MALFORMED;
+			outcome->fate = LW_FATE_MALFORMED;
 			return;
 		}
 		if (c->mode == LW_MODE_MAC) {
@@ -879,8 +879,8 @@ LW_INLINE void lw_forward(const volatile struct lw_config *c, const struct lw_ba
 				lw_swap_addresses(data, end, at);
 		}
 	}
-	told->fate = LW_FATE_FORWARDED;
-	told->port = (__u8)partner;
+	outcome->fate = LW_FATE_FORWARDED;
+	outcome->port = (__u8)partner;
 }
 
 /* The name that the shared table of losses knows a fate by; LW_DROP_COUNT for what is no loss. */

@@ -161,7 +161,7 @@ impl InKernel {
             false => (prefix_rules(count), prefix_destination(count.saturating_sub(1))),
         };
         set.load(&text).map_err(|why| format!("{count} rules do not fit: {why}"))?;
-        assert_eq!(set.commit(), Commit::Done, "nobody reads it yet");
+        assert_eq!(set.commit(), Commit::Done, "no worker reads it yet");
         let feed = set.kernel_feed();
         let app = KernelForward::new(&config, &[1, 1], feed).expect("it can run");
         let loaded = Loaded::load(&app.half()).map_err(|why| why.to_string())?;
@@ -181,8 +181,8 @@ impl InKernel {
     /// Adds a rule and takes it out again.
     fn change(&mut self) {
         let id = self.set.rules(0).map(|(id, ..)| id).max().map_or(0, |id| id + 1);
-        for (line, told) in [(rule(self.count + 1), 0), (format!("flow destroy 0 rule {id}"), 1)] {
-            let [in_force_ns, done_ns] = &mut self.changes[told];
+        for (line, place) in [(rule(self.count + 1), 0), (format!("flow destroy 0 rule {id}"), 1)] {
+            let [in_force_ns, done_ns] = &mut self.changes[place];
             let maps = Watched { maps: self.loaded.maps(), in_force: Cell::default() };
             let started = Instant::now();
             self.set.run(&line).expect("there is room");
@@ -209,10 +209,11 @@ fn in_kernel(rounds: usize) {
     let stranger = frame_to([192, 0, 2, 1]);
     for _ in 0..rounds {
         for case in &mut cases {
-            for (frame, told) in [(&case.last, &mut case.last_ns), (&stranger, &mut case.none_ns)] {
+            for (frame, times) in [(&case.last, &mut case.last_ns), (&stranger, &mut case.none_ns)]
+            {
                 let input = RunInput { frame, repeat: RUNS, ..RunInput::default() };
                 match prog_run(case.loaded.program(), input) {
-                    Ok(output) => told.push(f64::from(output.mean_ns)),
+                    Ok(output) => times.push(f64::from(output.mean_ns)),
                     Err(why) => return skip("xdp", why),
                 }
             }
@@ -240,7 +241,7 @@ impl OnRing {
         let config = Config { ports: 1, ..Config::default() };
         let mut set = RuleSet::for_user(config.bounds());
         set.load(&rules(count)).expect("rules");
-        assert_eq!(set.commit(), Commit::Done, "nobody reads it yet");
+        assert_eq!(set.commit(), Commit::Done, "no worker reads it yet");
         let feed = set.feed().expect("a set of user space");
         let app = Forward::new(config).expect("it can run").with_rules(feed);
         let frames = (0..FRAMES)

@@ -1,4 +1,4 @@
-//! What became of every frame of a run, by whom it was received and sent, and what every rule matched.
+//! What became of every frame of a run, which worker received and sent it, and what every rule matched.
 //!
 //! What must always hold: figures and rules are those of one moment, under the lock of the rule set.
 
@@ -22,7 +22,7 @@ pub(crate) fn fates_by_name(stats: &Stats) -> Map<String, Value> {
 }
 
 /// A rule at the end of the run.
-struct ToldRule {
+struct RuleRow {
     port: u16,
     id: u32,
     text: String,
@@ -32,7 +32,7 @@ struct ToldRule {
     reason: String,
 }
 
-fn told_rules(set: &RuleSet) -> Vec<ToldRule> {
+fn rule_rows(set: &RuleSet) -> Vec<RuleRow> {
     let ports = 0..set.ports();
     ports
         .flat_map(|port| {
@@ -40,7 +40,7 @@ fn told_rules(set: &RuleSet) -> Vec<ToldRule> {
         })
         .map(|(port, id, rule, placement)| {
             let hits = set.hits(port, id).unwrap_or_default();
-            ToldRule {
+            RuleRow {
                 port,
                 id,
                 text: rule.to_string(),
@@ -74,7 +74,7 @@ struct RunSummary<'a> {
     /// Of all workers together, as is the report.
     lane: &'a RunReport,
     report: &'a ForwardReport,
-    rules: Vec<ToldRule>,
+    rules: Vec<RuleRow>,
 }
 
 /// The account of a run.
@@ -85,18 +85,18 @@ pub(crate) fn collect(
     report: &ForwardReport,
 ) -> Account {
     let mut set = run.console.as_ref().map(|console| console.rules());
-    let rules = set.as_deref().map(told_rules).unwrap_or_default();
-    let told = RunSummary { run, on, lane, report, rules };
+    let rules = set.as_deref().map(rule_rows).unwrap_or_default();
+    let summary = RunSummary { run, on, lane, report, rules };
     Account {
         one: "frame",
         seen_heading: "frames",
         seen: lane.counters().rx_frames,
         accounted: report.stats.total(),
         // io_uring tells of a frame when it is sent: the last ones are on the way at the end.
-        unconfirmed: if on.lane.confirms_late { 0 } else { told.unconfirmed() },
-        lines: told.lines(),
-        text: told.text(set.as_deref_mut()),
-        json: told.json(),
+        unconfirmed: if on.lane.confirms_late { 0 } else { summary.unconfirmed() },
+        lines: summary.lines(),
+        text: summary.text(set.as_deref_mut()),
+        json: summary.json(),
         ..Account::default()
     }
 }
@@ -319,14 +319,14 @@ mod tests {
             let account = collect(&run, on, &lane, &report);
             assert_eq!((account.seen, account.accounted), (3, 3));
             assert_eq!(account.is_closed(), is_closed);
-            assert_eq!(account.json["unconfirmed"], 1, "it is told anyway");
+            assert_eq!(account.json["unconfirmed"], 1, "it is reported anyway");
             assert!(account.lines.contains(&("on the way".to_owned(), 1, "when it ended")));
             assert!(account.text.contains("port 1 lost 1 tx_refused"), "{}", account.text);
         }
     }
 
     #[test]
-    fn rules_are_told_with_their_number_and_every_place_once() {
+    fn rules_are_printed_with_their_number_and_every_place_once() {
         let mut set = RuleSet::for_user(Bounds { ports: 2, queues: 1 });
         assert_eq!(placed(&set), "none");
         for port in [0, 1] {
@@ -334,7 +334,10 @@ mod tests {
             set.run(&rule).unwrap();
         }
         set.commit();
-        let told = placed(&set);
-        assert!(told.starts_with("2, executed in: user (") && !told.contains("; "), "{told}");
+        let summary = placed(&set);
+        assert!(
+            summary.starts_with("2, executed in: user (") && !summary.contains("; "),
+            "{summary}"
+        );
     }
 }

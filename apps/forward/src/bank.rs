@@ -8,8 +8,8 @@
 //! the line to a mask when enough others with its mask are there, or when the line is full. A value
 //! stands once under an id, so equal values of one mask need an id each.
 //!
-//! **A change is one step for who reads.** What the kernel has of an entry is never written again: an
-//! entry is added or taken out. Each says since which version it is there, and who reads a bank of an
+//! **A change is one step for a reader.** What the kernel has of an entry is never written again: an
+//! entry is added or taken out. Each says since which version it is there, and a reader of a bank of an
 //! earlier version does not see it; a bank names the rules that are no longer in force while the kernel
 //! still has their entries. So a new rule is one entry and one bank, in a set of any size. Where more
 //! than [`GONE_MAX`] rules leave masks that stay, those masks get a new id and their entries are added
@@ -323,7 +323,7 @@ impl Bank {
     }
 
     /// Where a rule's entries would go: to masks that are there and have the value free, else to the line;
-    /// and who must leave that for a mask of their own.
+    /// and which ones must leave that for a mask of their own.
     fn places(&self, port: u8, group: u32, entries: &[Entry]) -> Result<Places, RuleRefused> {
         let (mut looked_up, mut new) = (Vec::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
@@ -357,7 +357,7 @@ impl Bank {
         Ok(Places { looked_up, crowd, promoted })
     }
 
-    /// Who of a crowd could share a mask: of equal masks, whose values all differ; the largest first.
+    /// The entries of a crowd that could share a mask: of equal masks, whose values all differ; the largest first.
     fn layers(
         &self,
         port: u8,

@@ -68,12 +68,12 @@ impl Stations {
         let key = key(vlan, mac);
         let seen = now_ns << PORT_BITS | u64::from(port.0);
         let places = self.bucket(key);
-        // Relaxed, and below: only who takes a place over has an order to keep.
+        // Relaxed, and below: only a worker that takes a place over has an order to keep.
         if let Some(place) = places.iter().find(|place| place.key.load(Relaxed) == key) {
             let known = place.seen.load(Acquire);
             let is_news = port_of(known) != port || age(known, now_ns) > self.age_ns / NOTED_PARTS;
             // Pairs with the stores below: what was read is this station's if the key still is, and then
-            // the exchange fails where somebody else noted it, or took the place over.
+            // the exchange fails where another worker noted it, or took the place over.
             if is_news && place.key.load(Acquire) == key {
                 let _ = place.seen.compare_exchange(known, seen, Relaxed, Relaxed);
             }
@@ -85,7 +85,7 @@ impl Stations {
                 || before != TAKEN_OVER && age(place.seen.load(Relaxed), now_ns) > self.age_ns;
             // Another worker may be faster: then it is not free any more.
             if is_free && place.key.compare_exchange(before, TAKEN_OVER, AcqRel, Relaxed).is_ok() {
-                // Releases the mark to who reads this, and then both to who reads the key.
+                // Releases the mark to readers of this, and then both to readers of the key.
                 place.seen.store(seen, Release);
                 place.key.store(key, Release);
                 return true;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_learns_nobody_until_one_is_old() {
+    fn a_full_bucket_learns_no_address_until_one_is_old() {
         let stations = Stations::new(BUCKET, 100, 7);
         let mac = |i: u8| [2, 0, 0, 0, 0, i];
         assert!((0..BUCKET as u8).all(|i| stations.learn(0, mac(i), PortId(0), u64::from(i))));

@@ -65,8 +65,8 @@ struct Asking<'a> {
     path: &'a Path,
     client: Client,
     json: bool,
-    told: Vec<Value>,
-    said: usize,
+    answers: Vec<Value>,
+    sent: usize,
     refused: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Asking<'a> {
                 path.display()
             ))
         })?;
-        Ok(Asking { path, client, json, told: Vec::new(), said: 0, refused: 0 })
+        Ok(Asking { path, client, json, answers: Vec::new(), sent: 0, refused: 0 })
     }
 
     /// Says a line and prints what is answered.
@@ -98,19 +98,19 @@ impl<'a> Asking<'a> {
                 Heard::Wrong(text) => terminal::note(&text),
             }
         }
-        self.said += 1;
+        self.sent += 1;
         self.refused += usize::from(is_refusal);
         if self.json {
-            self.told.push(json!({ "command": line, "done": !is_refusal, "lines": answer }));
+            self.answers.push(json!({ "command": line, "done": !is_refusal, "lines": answer }));
         }
         Ok(())
     }
 
     fn conclude(self) -> Result<Exit, Failure> {
         if self.json {
-            let Asking { path, told, .. } = &self;
+            let Asking { path, answers, .. } = &self;
             terminal::print_json(
-                &json!({ "verb": "rules", "control": terminal::path_json(path), "commands": told }),
+                &json!({ "verb": "rules", "control": terminal::path_json(path), "commands": answers }),
                 false,
             )?;
         }
@@ -119,7 +119,7 @@ impl<'a> Asking<'a> {
             refused => Err(Failure::input(format!(
                 "{refused} of {} commands refused; what was expected stands above, and `laneway rules \
                  --control {} help` shows them all",
-                self.said,
+                self.sent,
                 self.path.display()
             ))),
         }

@@ -73,11 +73,11 @@ pub struct ForwardArguments {
     control: Option<PathBuf>,
 }
 
-/// Who may talk to a run beside its file and its command line, and what is open for them while it runs.
+/// The clients that may talk to a run beside its file and its command line, and what is open for them while it runs.
 #[derive(Default)]
 pub(crate) struct Talks {
     /// What was answered to every `--rule`.
-    said: String,
+    answers: String,
     /// Where the control socket is to be.
     control: Option<PathBuf>,
     /// From [`AppCommand::begin`] to [`AppCommand::finish`].
@@ -128,13 +128,13 @@ Examples:
         check_on(on.lane, &config).map_err(Failure::input)?;
         let can_come = arguments.interactive || arguments.control.is_some();
         let are_given = arguments.rules.is_some() || !arguments.rule.is_empty();
-        let Given { console, said } = match can_come || are_given {
+        let Given { console, answers } = match can_come || are_given {
             true => given(arguments.rules.as_deref(), &arguments.rule, on.lane, &config)?,
             false => Given::default(),
         };
         let mut run = ForwardRun::new(config, console).map_err(Failure::input)?;
         run.talks = Talks {
-            said,
+            answers,
             control: arguments.control.clone(),
             interactive: arguments.interactive,
             ..Talks::default()
@@ -144,8 +144,8 @@ Examples:
 
     fn begin(run: &ForwardRun, _on: On<'_>, session: &Session<'_>) -> Result<(), Failure> {
         let talks = &run.talks;
-        if !session.json && !talks.said.is_empty() {
-            terminal::note(talks.said.trim_end());
+        if !session.json && !talks.answers.is_empty() {
+            terminal::note(talks.answers.trim_end());
         }
         let Some(console) = &run.console else { return Ok(()) };
         if let Some(path) = &talks.control {

@@ -13,7 +13,7 @@ use crate::{
     parser::{Line, parse_line},
     rules::{CommandError, Commit, RuleSet},
 };
-use laneway_control::{Answerer, Said};
+use laneway_control::{Answerer, LineAnswer};
 use laneway_flow::pattern::TEXT_BYTES_MAX;
 use std::{
     fmt::Write as _,
@@ -40,7 +40,7 @@ help                            this
 quit                            ends the conversation; on standard input the run as well
 ";
 
-/// The rule set of a run, for all who talk about it.
+/// The rule set of a run, for all clients that ask about it.
 pub struct Console {
     rules: Mutex<RuleSet>,
     live: LiveStats,
@@ -75,12 +75,12 @@ impl Console {
     pub fn execute(&self, command: Command) -> Result<String, CommandError> {
         let changes =
             matches!(command, Command::Create(..) | Command::Destroy(..) | Command::Flush(..));
-        let mut said = self.rules().execute(command)?;
+        let mut answer = self.rules().execute(command)?;
         // Twice: the second is done when the kernel half has taken what the first one offered.
         if changes && !(self.commit() && self.commit()) {
-            said.push_str("not in force yet: the worker is busy; the change is kept\n");
+            answer.push_str("not in force yet: the worker is busy; the change is kept\n");
         }
-        Ok(said)
+        Ok(answer)
     }
 
     /// Replaces the whole set by a file's, as [`RuleSet::load`]; true when it is in force.
@@ -104,29 +104,29 @@ impl Console {
 
     fn stats(&self) -> String {
         let stats = self.live.sum();
-        let mut said = format!("frames {}\n", stats.total());
+        let mut answer = format!("frames {}\n", stats.total());
         for fate in Fate::ALL {
-            let _ = writeln!(said, "{} {}", fate.name(), stats.frames(*fate));
+            let _ = writeln!(answer, "{} {}", fate.name(), stats.frames(*fate));
         }
         for (queue, frames) in stats.queue_frames.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let _ = writeln!(said, "queue {queue} {frames}");
+            let _ = writeln!(answer, "queue {queue} {frames}");
         }
-        let _ = writeln!(said, "rules {}", self.rules().len());
-        said
+        let _ = writeln!(answer, "rules {}", self.rules().len());
+        answer
     }
 
-    fn show_rules(&self, port: Option<u16>) -> Said {
+    fn show_rules(&self, port: Option<u16>) -> LineAnswer {
         let rules = self.rules();
         if let Some(port) = port.filter(|port| *port >= rules.ports()) {
             let last = rules.ports() - 1;
-            return Said::Wrong(format!("there is no port {port}; ports are 0 to {last}\n"));
+            return LineAnswer::Wrong(format!("there is no port {port}; ports are 0 to {last}\n"));
         }
-        let mut said = String::new();
+        let mut answer = String::new();
         for port in (0..rules.ports()).filter(|of| port.is_none_or(|port| port == *of)) {
             for (id, rule, placement) in rules.rules(port) {
                 let hits = rules.hits(port, id).unwrap_or_default();
                 let _ = writeln!(
-                    said,
+                    answer,
                     "port {port} rule {id} hits {} bytes {} place {} ({}): {rule}",
                     hits.frames,
                     hits.bytes,
@@ -135,23 +135,23 @@ impl Console {
                 );
             }
         }
-        Said::Done(said)
+        LineAnswer::Done(answer)
     }
 }
 
 impl Answerer for Console {
     /// Carries a line out and answers when its change is in force.
-    fn answer(&self, line: &str) -> Said {
+    fn answer(&self, line: &str) -> LineAnswer {
         match parse_line(line) {
-            Err(error) => Said::Wrong(format!("{error}\n")),
-            Ok(Line::Nothing) => Said::Done(String::new()),
-            Ok(Line::Quit) => Said::Quit,
-            Ok(Line::Help) => Said::Done(HELP.to_owned()),
-            Ok(Line::ShowStats) => Said::Done(self.stats()),
+            Err(error) => LineAnswer::Wrong(format!("{error}\n")),
+            Ok(Line::Nothing) => LineAnswer::Done(String::new()),
+            Ok(Line::Quit) => LineAnswer::Quit,
+            Ok(Line::Help) => LineAnswer::Done(HELP.to_owned()),
+            Ok(Line::ShowStats) => LineAnswer::Done(self.stats()),
             Ok(Line::ShowRules(port)) => self.show_rules(port),
             Ok(Line::Flow(command)) => match self.execute(command) {
-                Ok(said) => Said::Done(said),
-                Err(error) => Said::Wrong(format!("{error}\n")),
+                Ok(answer) => LineAnswer::Done(answer),
+                Err(error) => LineAnswer::Wrong(format!("{error}\n")),
             },
         }
     }
@@ -177,7 +177,7 @@ mod tests {
     #[track_caller]
     fn done(console: &Console, line: &str) -> String {
         match console.answer(line) {
-            Said::Done(said) => said,
+            LineAnswer::Done(answer) => answer,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     #[track_caller]
     fn wrong(console: &Console, line: &str) -> String {
         match console.answer(line) {
-            Said::Wrong(said) => said,
+            LineAnswer::Wrong(answer) => answer,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -196,13 +196,13 @@ mod tests {
         let feed = console.rules().feed();
         assert_eq!(done(&console, DROP), "Flow rule #0 created\n");
         assert_eq!(console.rules().shape().entries, 1, "committed");
-        let said = wrong(&console, "flow crate 0");
-        assert!(said.contains("column 6") && said.contains('^'), "{said}");
+        let answer = wrong(&console, "flow crate 0");
+        assert!(answer.contains("column 6") && answer.contains('^'), "{answer}");
         assert!(wrong(&console, "shw stats").contains("did you mean `show`?"));
         assert!(wrong(&console, "show stat").contains("did you mean `stats`?"));
         assert!(wrong(&console, "show rules 7").contains("ports are 0 to 1"));
         assert!(wrong(&console, "help me").contains("the end of the line"));
-        assert!(matches!(console.answer(" quit "), Said::Quit));
+        assert!(matches!(console.answer(" quit "), LineAnswer::Quit));
         drop(feed);
     }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_no_worker_takes_is_kept_and_said_to_be_late() {
+    fn a_change_that_no_worker_takes_is_kept_and_reported_as_late() {
         let console = console();
         let feed = console.rules().feed().expect("a set of user space");
         done(&console, DROP);
@@ -249,8 +249,8 @@ mod tests {
         fn any_line_is_answered_in_whole_lines(line in "\\PC{0,60}", begins in 0usize..5) {
             let begin = ["", "flow ", "show ", "flow create 0 ingress pattern ", "flow list "][begins];
             let console = console();
-            if let Said::Done(said) | Said::Wrong(said) = console.answer(&format!("{begin}{line}")) {
-                prop_assert!(said.is_empty() || said.ends_with('\n'), "{said:?}");
+            if let LineAnswer::Done(answer) | LineAnswer::Wrong(answer) = console.answer(&format!("{begin}{line}")) {
+                prop_assert!(answer.is_empty() || answer.ends_with('\n'), "{answer:?}");
             }
         }
     }

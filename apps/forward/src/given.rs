@@ -19,10 +19,10 @@ const RULES_FILE_BYTES_MAX: u64 = 256 << 20;
 /// The rules to begin with.
 #[derive(Default)]
 pub(crate) struct Given {
-    /// Whom one can talk to about them.
+    /// The console that answers about them.
     pub(crate) console: Option<Arc<Console>>,
     /// What was answered to those of the command line.
-    pub(crate) said: String,
+    pub(crate) answers: String,
 }
 
 /// A set of the rules of `file` and then of `lines`, of the shape that it has on the lane.
@@ -45,14 +45,14 @@ pub(crate) fn given(
         let text = read_rules(path)?;
         console.load(&text).map_err(|error| in_file(path, &text, &error))?;
     }
-    let mut said = String::new();
+    let mut answers = String::new();
     for line in lines {
         let command = parse_command(line).map_err(CommandError::from);
         let answer = command.and_then(|command| console.execute(command));
-        said += &answer
+        answers += &answer
             .map_err(|error| Failure::input(one_line(&format!("--rule '{line}'"), 0, &error)))?;
     }
-    Ok(Given { console: Some(Arc::new(console)), said })
+    Ok(Given { console: Some(Arc::new(console)), answers })
 }
 
 fn read_rules(path: &Path) -> Result<String, Failure> {

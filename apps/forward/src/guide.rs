@@ -339,6 +339,6 @@ mod tests {
             asked.push(tuple);
             20
         });
-        assert_eq!(asked, [1], "what is found has rank 20, and nobody else comes before that");
+        assert_eq!(asked, [1], "what is found has rank 20, and no other ranks before that");
     }
 }

@@ -30,7 +30,7 @@ const SLOTS_AT_HAND: u32 = 192;
 const SLOTS_PER_BLOCK: u32 = 64;
 /// Bytes of `struct lw_block`.
 const BLOCK_BYTES: usize = SLOTS_PER_BLOCK as usize * 16;
-/// How often the counters are read for those who ask.
+/// How often the counters are read for clients that ask.
 const REPORT_INTERVAL_NS: u64 = 100_000_000;
 
 /// The forwarder with its decision in the kernel.
@@ -117,7 +117,7 @@ impl KernelForward {
         if let Some(bank) = settled {
             self.put_in_force(maps, &bank)?;
         } else if !removed.is_empty() {
-            // Memory of an entry that somebody has in hand becomes that of another one.
+            // Memory of an entry that a reader has in hand becomes that of another one.
             laneway_bpf::wait_for_programs();
         }
         let Some(feed) = &self.feed else { return Ok(()) };

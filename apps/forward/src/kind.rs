@@ -30,9 +30,9 @@ pub struct ForwardRun {
     pub(crate) config: Config,
     /// Every worker's app over frames is one beside this.
     first: Forward,
-    /// Who can be asked about rules and frames while it runs; none where there are no rules and none can come.
+    /// The console that answers about rules and frames while it runs; none where there are no rules and none can come.
     pub(crate) console: Option<Arc<Console>>,
-    /// Who asks, of a run by its arguments.
+    /// The clients that may talk to it, of a run by its arguments.
     pub(crate) talks: Talks,
 }
 

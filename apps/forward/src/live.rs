@@ -1,4 +1,4 @@
-//! What became of the frames so far, for those who ask while it runs.
+//! What became of the frames so far, for clients that ask while it runs.
 //!
 //! Each worker has a slot that it alone writes, at its ticks and without waiting; a reader adds the
 //! slots up. So the answer is up to a tick old (100 ms on lane `xdp`, where the kernel's counters are
@@ -34,10 +34,10 @@ impl LiveStats {
 }
 
 impl StatsSlot {
-    /// Says it, unless somebody is reading just now: the next tick comes soon.
+    /// Publishes it, unless a client is reading just now: the next tick comes soon.
     pub(crate) fn publish(&self, stats: &Stats) {
-        if let Ok(mut told) = self.0.try_lock() {
-            told.clone_from(stats);
+        if let Ok(mut shown) = self.0.try_lock() {
+            shown.clone_from(stats);
         }
     }
 }

@@ -59,23 +59,23 @@ fn headers(entry: &Entry) -> u16 {
 }
 
 fn actions(actions: &[Action]) -> Result<Vec<PortAction>, Unsayable> {
-    let mut said = Vec::new();
+    let mut taken = Vec::new();
     let mut decides = false;
     for action in actions {
         let why = match action {
             Action::Drop => {
                 decides = true;
                 // Software does not see what ends in the port, which must not be lost unnamed.
-                said.extend([PortAction::Drop, PortAction::Count]);
+                taken.extend([PortAction::Drop, PortAction::Count]);
                 continue;
             }
             Action::Queue(queue) => {
                 decides = true;
-                said.push(PortAction::Queue(*queue));
+                taken.push(PortAction::Queue(*queue));
                 continue;
             }
             Action::Mark(mark) => {
-                said.push(PortAction::Mark(*mark));
+                taken.push(PortAction::Mark(*mark));
                 continue;
             }
             Action::Count => continue,
@@ -89,7 +89,7 @@ fn actions(actions: &[Action]) -> Result<Vec<PortAction>, Unsayable> {
     if !decides {
         return Err("a port is offered rules with `drop` or `queue`: it does no more".to_owned());
     }
-    Ok(said)
+    Ok(taken)
 }
 
 fn pattern(items: &[Item]) -> Result<Vec<HeaderMatch>, Unsayable> {
@@ -254,7 +254,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { ports: 2, queues: 4 };
 
-    fn said(pattern: &str) -> Result<PortRule, Unsayable> {
+    fn rule_of(pattern: &str) -> Result<PortRule, Unsayable> {
         let text = format!("ingress pattern {pattern} / end actions drop / end");
         port_rule(&parse_rule(&text).unwrap_or_else(|e| panic!("{e}")))
     }
@@ -268,11 +268,11 @@ mod tests {
 
     #[test]
     fn fields_stand_where_they_stand_on_the_wire() {
-        let rule = said(
+        let rule = rule_of(
             "eth dst is 2:0:0:0:0:9 type is 0x0800 / vlan vid is 5 pcp is 3 / \
              ipv4 src is 10.0.0.0/8 proto is 17 / udp dst spec 50 dst last 60",
         )
-        .expect("it can be said");
+        .expect("a port takes it");
         let [eth, vlan, ipv4, udp] = &rule.pattern[..] else { panic!("{rule:?}") };
         assert_eq!((&eth.spec[..6], &eth.mask[12..14]), (&[2, 0, 0, 0, 0, 9][..], &[0, 0][..]));
         assert_eq!(
@@ -290,17 +290,17 @@ mod tests {
 
     #[test]
     fn a_vxlan_header_is_asked_for_with_its_port_and_flag() {
-        let rule = said("eth / ipv6 tc is 0xb8 / vxlan vni is 7").expect("it can be said");
+        let rule = rule_of("eth / ipv6 tc is 0xb8 / vxlan vni is 7").expect("a port takes it");
         let [_, ipv6, udp, vxlan] = &rule.pattern[..] else { panic!("{rule:?}") };
         assert_eq!((&ipv6.spec[..2], &ipv6.mask[..2]), (&[0x0b, 0x80][..], &[0x0f, 0xf0][..]));
         assert_eq!(udp.spec[2..4], VXLAN_PORT.to_be_bytes());
         assert_eq!(vxlan.spec[..8], [8, 0, 0, 0, 0, 0, 7, 0]);
-        assert!(said("eth / ipv4 / udp dst is 53 / vxlan").is_err());
-        assert!(said("eth / ipv4 / tcp / vxlan").is_err());
+        assert!(rule_of("eth / ipv4 / udp dst is 53 / vxlan").is_err());
+        assert!(rule_of("eth / ipv4 / tcp / vxlan").is_err());
     }
 
     #[test]
-    fn what_could_be_said_only_in_part_is_refused_with_its_reason() {
+    fn a_rule_that_a_port_takes_only_in_part_is_refused_with_its_reason() {
         let drop = |pattern: &str| format!("ingress pattern {pattern} / end actions drop / end");
         refuses(&drop("udp dst is 53"), "`ipv4` or `ipv6`");
         refuses(&drop("ipv6 proto is 44"), "extension headers");
@@ -507,14 +507,14 @@ mod tests {
             let mut rule = rule;
             rule.attributes = crate::grammar::Attributes { ingress: true, ..Default::default() };
             rule.actions = vec![Action::Drop];
-            let (Ok(said), Ok(compiled)) = (port_rule(&rule), compile(&rule, BOUNDS)) else {
+            let (Ok(offered), Ok(compiled)) = (port_rule(&rule), compile(&rule, BOUNDS)) else {
                 return Ok(());
             };
-            let frame = frame_for(&said, &noise);
-            if matches(&said, &frame) {
+            let frame = frame_for(&offered, &noise);
+            if matches(&offered, &frame) {
                 let fields = Parsed::of(&frame).fields;
                 let found = compiled.entries.iter().any(|entry| entry.matches(&fields));
-                prop_assert!(found, "{rule}\n{said:02x?}\n{frame:02x?}");
+                prop_assert!(found, "{rule}\n{offered:02x?}\n{frame:02x?}");
             }
         }
 
@@ -523,8 +523,8 @@ mod tests {
             let (Ok(ours), Ok(theirs)) = (compile(&a, BOUNDS), compile(&b, BOUNDS)) else {
                 return Ok(());
             };
-            if let (false, Ok(said)) = (can_meet(&ours.entries, &theirs.entries), port_rule(&a)) {
-                let fields = Parsed::of(&frame_for(&said, &noise)).fields;
+            if let (false, Ok(offered)) = (can_meet(&ours.entries, &theirs.entries), port_rule(&a)) {
+                let fields = Parsed::of(&frame_for(&offered, &noise)).fields;
                 let both = [&ours, &theirs]
                     .map(|c| c.entries.iter().any(|entry| entry.matches(&fields)));
                 prop_assert_ne!(both, [true, true]);

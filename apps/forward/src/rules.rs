@@ -295,14 +295,14 @@ impl RuleSet {
             }
             Command::Destroy(port, ids) => {
                 ids.iter().try_for_each(|id| self.installed(port, *id).map(drop))?;
-                let mut said = String::new();
+                let mut text = String::new();
                 for id in ids {
                     // Named twice in one line: gone the first time.
                     if self.destroy(port, id).is_ok() {
-                        let _ = writeln!(said, "Flow rule #{id} destroyed");
+                        let _ = writeln!(text, "Flow rule #{id} destroyed");
                     }
                 }
-                Ok(said)
+                Ok(text)
             }
             Command::Flush(port) => self.flush(port).map(|()| String::new()),
             Command::Query(port, id) => self.query(port, id),
@@ -627,21 +627,21 @@ impl RuleSet {
             .filter(|(group, ..)| groups.is_empty() || groups.contains(group))
             .collect();
         listed.sort_unstable_by_key(|(group, priority, id, _)| (*group, *priority, *id));
-        let mut said = "ID\tGroup\tPrio\tAttr\tRule\n".to_owned();
+        let mut text = "ID\tGroup\tPrio\tAttr\tRule\n".to_owned();
         for (group, priority, id, rule) in listed {
             let ingress = if rule.attributes.ingress { 'i' } else { '-' };
             let transfer = if rule.attributes.transfer { 't' } else { '-' };
-            let _ = write!(said, "{id}\t{group}\t{priority}\t{ingress}-{transfer}\t");
+            let _ = write!(text, "{id}\t{group}\t{priority}\t{ingress}-{transfer}\t");
             for item in &rule.pattern {
-                let _ = write!(said, "{} ", item.kind.word().to_uppercase());
+                let _ = write!(text, "{} ", item.kind.word().to_uppercase());
             }
-            said.push_str("=>");
+            text.push_str("=>");
             for action in &rule.actions {
-                let _ = write!(said, " {}", action.word().to_uppercase());
+                let _ = write!(text, " {}", action.word().to_uppercase());
             }
-            said.push('\n');
+            text.push('\n');
         }
-        Ok(said)
+        Ok(text)
     }
 
     fn check_port(&self, port: u16) -> Result<(), CommandError> {

@@ -272,7 +272,7 @@ impl Table {
         fields: impl Fn(usize) -> &'a Fields,
         found: &mut [Found],
     ) {
-        found.fill(Found::NOBODY);
+        found.fill(Found::NONE);
         let group = self.ports.get(port).and_then(|groups| groups.group(0));
         let Some(group) = group else { return };
         if found.len() == 1 || group.entries < ENTRIES_SIDE_BY_SIDE {
@@ -319,7 +319,7 @@ impl Table {
         hit: impl FnMut(u32),
     ) -> Decision {
         let Some(groups) = self.ports.get(port) else { return Decision::default() };
-        let first = groups.told(first);
+        let first = groups.matched(first);
         decide(fields, first, |group, fields, above| groups.find(group, fields, above), hit)
     }
 
@@ -388,12 +388,12 @@ impl Groups {
     #[inline]
     fn find(&self, group: u32, fields: &Fields, above: u64) -> Option<Match<'_>> {
         let group = self.group(group)?;
-        self.told(group.find(&group.begin(fields), fields, above))
+        self.matched(group.find(&group.begin(fields), fields, above))
     }
 
     #[inline]
-    fn told(&self, found: Found) -> Option<Match<'_>> {
-        (found != Found::NOBODY).then(|| Match {
+    fn matched(&self, found: Found) -> Option<Match<'_>> {
+        (found != Found::NONE).then(|| Match {
             rank: found.rank,
             slot: found.slot(),
             effects: &self.effects.effects[found.effect() as usize],
@@ -425,7 +425,7 @@ impl Group {
 
     #[inline]
     fn find(&self, begun: &Begun<'_>, fields: &Fields, above: u64) -> Found {
-        let mut best = Found::NOBODY;
+        let mut best = Found::NONE;
         if begun.guided != 0 {
             begun.start.walk(begun.guided, best.rank, |tuple| {
                 self.ask(tuple, fields, above, &mut best);
@@ -614,10 +614,10 @@ mod tests {
     fn found(table: &Table, fields: &Fields, above: u64) -> Option<(u64, u32)> {
         if above == 0 {
             let others = [Fields::default(), *fields];
-            let mut found = [Found::NOBODY; SIDE_BY_SIDE + 5];
+            let mut found = [Found::NONE; SIDE_BY_SIDE + 5];
             table.find_first(0, |i| &others[i % 2], &mut found);
             let alone = |i: usize| table.ports[0].find(0, &others[i % 2], 0).map(|m| m.rank);
-            let beside = |i: usize| table.ports[0].told(found[i]).map(|m| m.rank);
+            let beside = |i: usize| table.ports[0].matched(found[i]).map(|m| m.rank);
             assert!((0..found.len()).all(|i| alone(i) == beside(i)));
         }
         table.ports[0].find(0, fields, above).map(|m| (m.rank, m.slot))

@@ -1,13 +1,13 @@
 //! The conversation on standard input: a line, its answer, until there are no more.
 
 use crate::Console;
-use laneway_control::{Answerer, Next, Said, next_line};
+use laneway_control::{Answerer, LineAnswer, Next, next_line};
 use laneway_flow::pattern::TEXT_BYTES_MAX;
 use laneway_terminal as terminal;
 use std::io::BufRead;
 use std::sync::Arc;
 
-/// Who answers, and how.
+/// The console that answers, and how.
 pub(crate) struct Talk {
     pub(crate) console: Arc<Console>,
     /// Ends the run.
@@ -24,16 +24,16 @@ impl Talk {
         while let Ok(Next::Line | Next::Long | Next::Unended) =
             next_line(&mut input, &mut line, TEXT_BYTES_MAX)
         {
-            let said = match self.console.answer(&String::from_utf8_lossy(&line)) {
-                Said::Done(said) | Said::Wrong(said) => said,
-                Said::Quit => return (self.stop)(),
-                Said::Handed(..) | Said::Told(_) => {
+            let answer = match self.console.answer(&String::from_utf8_lossy(&line)) {
+                LineAnswer::Done(answer) | LineAnswer::Wrong(answer) => answer,
+                LineAnswer::Quit => return (self.stop)(),
+                LineAnswer::Handed(..) | LineAnswer::Streamed(_) => {
                     unreachable!("no command hands over or goes on")
                 }
             };
             if self.json {
-                terminal::note(said.trim_end());
-            } else if terminal::print(&said).is_err() {
+                terminal::note(answer.trim_end());
+            } else if terminal::print(&answer).is_err() {
                 return (self.stop)();
             }
         }

@@ -1,8 +1,8 @@
-//! All entries of one mask: a hash table from the masked fields to who matches them.
+//! All entries of one mask: a hash table from the masked fields to the entries that match them.
 //!
 //! One record per value, with rank, slot and effects of its first entry beside the value; further entries
 //! with the same value wait in a chain, in their order. In front of the records stand tags of 16 bits, so
-//! that who matches nothing touches no record, and who matches touches one. Open addressing, linear
+//! that fields that match nothing touch no record, and fields that match touch one. Open addressing, linear
 //! probing, at most half full; doubles when it would be fuller and never shrinks. Assumes that ranks are above 0 and
 //! that a rank stands once at a value. It judges no frame: whether a value under a mask is a match is all it knows.
 
@@ -20,7 +20,7 @@ const RECORDS_MIN: usize = 4;
 /// Words of a record in front of the value: those of [`Found`].
 const HEAD_WORDS: usize = 2;
 
-/// Who matches, packed: rank; slot, effect and one more than the number of the chain, 0 for none.
+/// The entry that matches, packed: rank; slot, effect and one more than the number of the chain, 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) rank: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Comes after everybody.
-    pub(crate) const NOBODY: Found = Found { rank: u64::MAX, rest: 0 };
+    /// No match: it ranks behind every entry.
+    pub(crate) const NONE: Found = Found { rank: u64::MAX, rest: 0 };
 
     pub(crate) fn new(rank: u64, slot: u32, effect: u32) -> Found {
         debug_assert!(rank > 0 && (slot as usize) < SLOTS_MAX && (effect as usize) < SLOTS_MAX);
@@ -215,7 +215,7 @@ impl Tuple {
         record[0] ^ record[record.len() - 1]
     }
 
-    /// Puts into `best` who comes first above rank `above` among those that match, if before `best`.
+    /// Puts into `best` the entry that is first above rank `above` among those that match, if before `best`.
     #[inline]
     pub(crate) fn find(&self, fields: &Fields, above: u64, best: &mut Found) {
         let key = self.key_of(fields);
@@ -267,7 +267,7 @@ impl Tuple {
         self.set(at, first.with_chain(Some(chain)));
     }
 
-    /// Who it was; `None` when it is not there.
+    /// The entry it was; `None` when it is not there.
     pub(crate) fn remove(&mut self, entry: &Entry, rank: u64) -> Option<Found> {
         let key = self.key(&entry.value);
         let at = self.place(&key[..self.words_len]).ok()?;

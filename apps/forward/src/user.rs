@@ -6,7 +6,7 @@
 //! ```
 //! Modes that need no field skip the first two steps on ports without rules. A frame that a rule or the
 //! router drops is not written to. Several workers of a run share configuration, routes and stations;
-//! rules, counters and what became of the frames are each worker's own, and added up by who asks.
+//! rules, counters and what became of the frames are each worker's own, and added up by the console.
 
 use crate::{
     bridge::Stations,
@@ -155,8 +155,8 @@ impl Forward {
         looked_up.clear();
         let rules = self.rules.as_ref().filter(|rules| !rules.is_empty(port.index()));
         let Some(rules) = rules else { return };
-        looked_up.extend(part.map(|i| (Parsed::of(burst.frame(i).bytes), Found::NOBODY)));
-        let mut found = [Found::NOBODY; SIDE_BY_SIDE];
+        looked_up.extend(part.map(|i| (Parsed::of(burst.frame(i).bytes), Found::NONE)));
+        let mut found = [Found::NONE; SIDE_BY_SIDE];
         let found = &mut found[..looked_up.len()];
         rules.find_first(port.index(), |i| &looked_up[i].0.fields, found);
         looked_up.iter_mut().zip(found).for_each(|((_, to), found)| *to = *found);

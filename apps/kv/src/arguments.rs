@@ -1,4 +1,4 @@
-//! `laneway run kv`: where it listens, whom it serves, how much memory it may take.
+//! `laneway run kv`: where it listens, which clients it serves, how much memory it may take.
 
 use crate::data::{DATABASES, Eviction};
 use crate::get::Allowed;

@@ -3,7 +3,7 @@
 //! The table is the one list of what is supported: `COMMAND` prints it, rights are checked by it, keys are
 //! found by it, and what it does not have is answered with Redis's own error. Commands on data see a
 //! [`Call`] and nothing of clients; what they changed stands in its [`Effects`], by which the server logs,
-//! wakes who waits for a key, and spoils transactions that watch it.
+//! wakes clients that wait for a key, and spoils transactions that watch it.
 
 use crate::data::Store;
 use laneway_resp::Reply;
@@ -21,11 +21,11 @@ pub struct Command {
     pub keys: Keys,
     /// Categories of rights without the `@`: `&["read", "string", "fast"]` (as in Redis 7).
     pub categories: &'static [&'static str],
-    /// Who does it.
+    /// The part of the store that does it.
     pub run: Run,
 }
 
-/// Who does a command.
+/// The part of the store that does a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
     /// The data alone.

@@ -60,7 +60,7 @@ impl KvRun {
 pub struct Udp {
     /// The addresses that are asked.
     pub listen: Vec<SocketAddr>,
-    /// Who may ask beside this machine.
+    /// The networks that may ask beside this machine.
     pub allowed: Allowed,
     /// What the kernel half answers from, on a lane that runs one.
     pub cache: Option<CacheSetup>,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Two threads do all of it, and the worker's loop never waits for the disk: a point read takes microseconds from the
-//! page cache and milliseconds from a disk, and would be everybody's; the engine makes a writer that is ahead of its
-//! compaction wait, so the reader is another thread. They run where the worker runs, as do the engine's own: a pinned
-//! worker shares its CPU with them.
+//! page cache and milliseconds from a disk, and would hold up every client; the engine makes a writer that is ahead of
+//! its compaction wait, so the reader is another thread. They run where the worker runs, as do the engine's own: a
+//! pinned worker shares its CPU with them.
 //!
 //! The log is what makes writes durable, and this is none: it begins empty at each start, nothing in it is ever made
 //! durable, and its folder goes with the run, or with the next start if that was killed. So a value that is spilled is
@@ -231,7 +231,7 @@ impl ValueStore for LsmValues {
         let is_nothing = |mail: &mut Mail| mail.answers.is_empty() && !mail.has_room();
         let asked = |mail: &mut Mail| mail.answers.is_empty() && mail.answered < mail.asked;
         let mail = self.shared.mail();
-        // Who has asked waits for the answer, others for room.
+        // A command that has asked waits for the answer, others for room.
         let waited = match mail.answered < mail.asked {
             true => self.shared.for_worker.wait_while(mail, asked),
             false if mail.failed.is_some() => return,

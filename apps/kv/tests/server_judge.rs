@@ -136,16 +136,16 @@ impl Ours {
     }
 
     /// What this client receives, without what the others receive.
-    fn said(&mut self, client: usize, bytes: &[u8]) -> String {
+    fn reply_to(&mut self, client: usize, bytes: &[u8]) -> String {
         self.received.bytes.iter_mut().for_each(Vec::clear);
         self.send(client, bytes);
         String::from_utf8_lossy(&std::mem::take(&mut self.received.bytes[client])).into_owned()
     }
 }
 
-/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils who watches
-/// a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have something
-/// happen. K stands for a key, C for a channel.
+/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils clients
+/// that watch a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have
+/// something happen. K stands for a key, C for a channel.
 const FORMS: &[&str] = &[
     "ping",
     "ping hi",
@@ -382,7 +382,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     let memory_bytes_max = memory_bytes.map(|bytes| workers * (bytes + draw.index(bytes / 3)));
     let mut ours = Ours::new(workers, memory_bytes_max);
     let mut refused: BTreeMap<String, u64> = BTreeMap::new();
-    let mut said: Vec<String> = Vec::new();
+    let mut log: Vec<String> = Vec::new();
     let mut differing: Vec<String> = Vec::new();
     // Whether the commands of each client since it had no transaction list by chance.
     let mut queued_lists = [false; CLIENTS];
@@ -407,7 +407,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
         }
         let mut bytes = Vec::new();
         laneway_resp::command(&args.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
-        said.push(format!(
+        log.push(format!(
             "{client}: {}",
             args.iter().map(|a| shown(a)).collect::<Vec<_>>().join(" ")
         ));
@@ -446,9 +446,9 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
             let (own, other) = (shown(&own), shown(&other));
             if own != other && !is_excused(&line, lists, &own, &other) {
                 // One difference makes others: of the same command one is enough.
-                let line = said.last().cloned().unwrap_or_default();
+                let line = log.last().cloned().unwrap_or_default();
                 if !differing.iter().any(|known| known.contains(&line[3..])) {
-                    let last = &said[said.len().saturating_sub(30)..];
+                    let last = &log[log.len().saturating_sub(30)..];
                     eprintln!("{}\n  ours: {own}\n  theirs: {other}", last.join("\n"));
                     differing.push(format!(
                         "{}\n  ours of {client}:   {own}\n  theirs of {client}: {other}",
@@ -462,8 +462,8 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     eprintln!("refused by rule, with {workers} workers: {refused:?}");
     if memory_bytes_max.is_some() {
         // A subscribed client receives nothing else: begin anew.
-        ours.said(CLIENTS - 1, b"DISCARD\r\nRESET\r\n");
-        let info = ours.said(CLIENTS - 1, b"INFO memory\r\n");
+        ours.reply_to(CLIENTS - 1, b"DISCARD\r\nRESET\r\n");
+        let info = ours.reply_to(CLIENTS - 1, b"INFO memory\r\n");
         let of =
             |name: &str| info.lines().filter(|line| line.starts_with(name)).collect::<String>();
         eprintln!("{} {} {}", of("lsm_"), of("used_memory_dataset"), of("maxmemory:"));

@@ -3,7 +3,7 @@
  * The kernel half of app relay: a program that hands each datagram of a rule to the rule's outputs, and
  * one that makes the output's datagram of it on the way out.
  *
- * A rule has a number, its slot, that is never used again while anybody may know it; under it lie what it
+ * A rule has a number, its slot, that is never used again while a worker may know it; under it lie what it
  * is, its sources and its outputs. One table says which slot an input has, and a set of rules changes by
  * another table in its place: whatever else a new set needs is written before, under numbers that are
  * not in use yet, and what no set has any more is removed after the kernel says that no program holds

@@ -41,7 +41,7 @@ enum lw_relay_fate {
 
 /*
  * What a rule asks for. IPv4 addresses are mapped (::ffff:a.b.c.d); the family stands beside them, for
- * anybody can send IPv6 to a mapped address.
+ * any host can send IPv6 to a mapped address.
  */
 struct lw_relay_input {
 	__u32 ifindex;

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long what was received may take to leave: queues of slow outputs included.
 const CEASE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The rules of a run, for all who change them or ask about them.
+/// The rules of a run, for all clients that change them or ask about them.
 pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
@@ -143,7 +143,7 @@ impl Book {
         self.in_force().iter().map(|(id, rule)| (*id, Arc::clone(rule))).collect()
     }
 
-    /// The workers, for who tells them of interfaces.
+    /// The workers, for the watch that tells them of interfaces.
     pub(crate) fn mailboxes(&self) -> &[Arc<Mailbox>] {
         &self.workers
     }
@@ -239,7 +239,7 @@ impl Book {
         let answers = self.order_all(|| Order::Share, PATIENCE)?;
         let inputs = answers.into_iter().map(|answer| match answer {
             Answer::Shared(inputs) => inputs,
-            Answer::Done | Answer::Failed(_) | Answer::Told(_) => None,
+            Answer::Done | Answer::Failed(_) | Answer::State(_) => None,
         });
         Ok(Share { rules, generation, inputs: inputs.collect() })
     }
@@ -337,7 +337,7 @@ impl Book {
 
     fn done(&self, worker: usize) -> Result<(), String> {
         match self.workers[worker].wait(PATIENCE) {
-            Ok(Answer::Done | Answer::Told(_) | Answer::Shared(_)) => Ok(()),
+            Ok(Answer::Done | Answer::State(_) | Answer::Shared(_)) => Ok(()),
             Ok(Answer::Failed(why)) => Err(why),
             Err(why) => Err(no_answer(why)),
         }
@@ -351,7 +351,7 @@ impl Book {
         let _turn = self.in_turn()?;
         let mut all = WorkerState::default();
         for answer in self.order_all(|| Order::Tell, PATIENCE)? {
-            if let Answer::Told(state) = answer {
+            if let Answer::State(state) = answer {
                 all.merge(state);
             }
         }

@@ -24,7 +24,7 @@ const INTERFACE_BYTES_MAX: usize = 15;
 /// Bytes that an output may keep waiting.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What is permitted beside the rules. It comes from who starts the relay, never over the control socket.
+/// What is permitted beside the rules. It comes from the user that starts the relay, never over the control socket.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The networks whose hosts may be sent to. A relay sends many times what it receives, so hosts that are
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_place_the_value_and_what_to_try() {
+    fn what_is_wrong_is_reported_with_the_place_the_value_and_what_to_try() {
         let edit = |from: &str, to: &str| {
             assert!(PLAIN.contains(from), "{from}");
             PLAIN.replacen(from, to, 1)
@@ -465,13 +465,13 @@ mod tests {
             (edit("5000}", "5000,\"sources\":[\"::1\"]}"), "source ::1 is not of the family"),
             (edit("5000}", "5000,\"sources\":[\"192.0.2.7\",\"192.0.2.7\"]}"), "there twice"),
         ] {
-            let said = verdict(&[&text]).expect_err(&text);
-            assert!(said.contains(says), "{said}");
+            let error = verdict(&[&text]).expect_err(&text);
+            assert!(error.contains(says), "{error}");
         }
-        let said = verdict(&[PLAIN, PLAIN]).expect_err("twice");
+        let error = verdict(&[PLAIN, PLAIN]).expect_err("twice");
         assert!(
-            said.starts_with("rule 2") && said.contains("rule 1 has this input already"),
-            "{said}"
+            error.starts_with("rule 2") && error.contains("rule 1 has this input already"),
+            "{error}"
         );
     }
 
@@ -480,8 +480,8 @@ mod tests {
         let there = PLAIN.replace("239.2.2.2:5000", "239.1.1.1:5000");
         let back = r#"{"input":{"interface":"eth3","group":"239.1.1.1","port":5000},
             "outputs":[{"destination":"239.1.1.1:5000","interface":"eth1"}]}"#;
-        let said = verdict(&[&there, back]).expect_err("a loop");
-        assert!(said.contains("a loop without end"), "{said}");
+        let error = verdict(&[&there, back]).expect_err("a loop");
+        assert!(error.contains("a loop without end"), "{error}");
         let to_us = r#"{"input":{"family":"ipv4","port":6000},"outputs":[{"destination":"192.0.2.1:6000"}]}"#;
         assert!(verdict(&[to_us]).expect_err("ours").contains("come in again"));
         let elsewhere = to_us.replace("192.0.2.1", "192.0.2.2");

@@ -1,4 +1,4 @@
-//! `laneway run relay`: the rules that a run begins with, who may change them, and its account.
+//! `laneway run relay`: the rules that a run begins with, which clients may change them, and its account.
 //!
 //! Rules come from a file, from one rule of the command line, or from nowhere yet, when a control socket is there to
 //! bring them.
@@ -460,7 +460,7 @@ fn followed(
     Successor::ask(path, &asked).map(Some).map_err(Failure::input)
 }
 
-/// Priorities that anybody may give what is sent.
+/// Priorities that any process may give what is sent.
 const PRIORITY_FREE_MAX: u32 = 6;
 
 /// The first UDP port that takes no privilege.
@@ -470,7 +470,7 @@ fn unprivileged_port_min() -> u16 {
     set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
 }
 
-/// Outputs whose figures are shown one by one to who reads metrics; of more, `laneway relay status` tells.
+/// Outputs whose figures are shown one by one to readers of metrics; of more, `laneway relay status` tells.
 const OUTPUTS_SHOWN_MAX: usize = 1024;
 
 const RULES: Family = table::gauge("laneway_relay_rules", "Rules in force.");
@@ -546,7 +546,7 @@ fn figures(state: &WorkerState, page: &mut Page) {
     page.add_histogram(&BATCHES, &[], &buckets, 0, shown as f64);
 }
 
-/// Who the relay is on each interface, for a stack of its own or a kernel half.
+/// The relay's addresses on each interface, for a stack of its own or a kernel half.
 fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Failure> {
     let On { lane, interfaces, .. } = on;
     if lane.is_the_kernels() {

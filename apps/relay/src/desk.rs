@@ -104,7 +104,7 @@ pub(crate) enum Answer {
     /// It cannot be, and nothing is changed.
     Failed(String),
     /// What was asked.
-    Told(WorkerState),
+    State(WorkerState),
     /// The sockets; none where the lane's ports are no sockets of the kernel.
     Shared(Option<Vec<SharedInput>>),
 }

@@ -150,7 +150,7 @@ outputs = [ { destination = "[ff15::7]:7", sample = 10, bytes_per_second = 10000
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn what_is_wrong_is_reported_with_its_line() {
         for (from, to, says) in [
             ("port = 5000", "port = 70000", "line 4, column 59: "),
             ("dscp", "dcsp", "line 5, "),
@@ -163,13 +163,13 @@ outputs = [ { destination = "[ff15::7]:7", sample = 10, bytes_per_second = 10000
         ] {
             assert!(EXAMPLE.contains(from), "{from}");
             let text = EXAMPLE.replacen(from, to, 1);
-            let said = RuleFile::from_toml(&text).expect_err(to);
-            assert!(said.contains(says), "{to}: {said}");
+            let error = RuleFile::from_toml(&text).expect_err(to);
+            assert!(error.contains(says), "{to}: {error}");
         }
         let file =
             RuleFile::from_toml(&EXAMPLE.replace("port = 7 ", "port = 0 ")).expect("well formed");
-        let said = file.check(&file.policy(&[], false)).expect_err("port 0");
-        assert!(said.starts_with("line 8: rule 2 `six`"), "{said}");
+        let error = file.check(&file.policy(&[], false)).expect_err("port 0");
+        assert!(error.starts_with("line 8: rule 2 `six`"), "{error}");
     }
 
     proptest! {

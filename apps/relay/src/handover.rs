@@ -25,7 +25,7 @@ use crate::{
     desk::SharedInput,
     rule::{Rule, RuleId},
 };
-use laneway_control::{Client, ClientError, Heard, Reaction, Said, Teller};
+use laneway_control::{Client, ClientError, Heard, LineAnswer, Reaction, Teller};
 use laneway_core::Membership;
 use laneway_linux::Cidr;
 use serde::{Deserialize, Serialize};
@@ -130,11 +130,11 @@ pub(crate) struct Last {
 
 impl Predecessor {
     /// Answers `handover`.
-    pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> Said {
+    pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> LineAnswer {
         match self.prepare(asked) {
-            Err(why) => Said::Wrong(json!({ "error": why }).to_string()),
+            Err(why) => LineAnswer::Wrong(json!({ "error": why }).to_string()),
             Ok((line, descriptors)) => {
-                Said::Told(Box::new(move |teller| tell(teller, &line, &descriptors)))
+                LineAnswer::Streamed(Box::new(move |teller| tell(teller, &line, &descriptors)))
             }
         }
     }
@@ -199,15 +199,15 @@ impl Predecessor {
     }
 
     /// Answers `take`.
-    pub(crate) fn take(self: &Arc<Self>, offer: u64) -> Said {
+    pub(crate) fn take(self: &Arc<Self>, offer: u64) -> LineAnswer {
         let last = *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(last) = last.filter(|last| last.generation == offer) else {
             let why =
                 format!("nothing was offered as {offer}, or not any more; ask for `handover`");
-            return Said::Wrong(json!({ "error": why }).to_string());
+            return LineAnswer::Wrong(json!({ "error": why }).to_string());
         };
         let this = Arc::clone(self);
-        Said::Told(Box::new(move |teller| {
+        LineAnswer::Streamed(Box::new(move |teller| {
             if !last.with_sockets {
                 teller.tell(&json!({ "ends": true }).to_string())?;
                 (this.leave)(last.with_control);
@@ -220,7 +220,7 @@ impl Predecessor {
                 Err(why) => return teller.tell(&json!({ "error": why }).to_string()),
             };
             teller.tell(&json!({ "ceased": true }).to_string())?;
-            // Whatever it says, it is there to receive; who is gone or silent does not.
+            // With any answer it is there to receive; one that is gone or silent does not.
             if teller.reaction(TAKE_WAIT) == Reaction::Speaks {
                 ceased.over();
                 (this.leave)(last.with_control);
@@ -283,14 +283,14 @@ impl Successor {
             };
             return Err(of(&format!("{why}{hint}")));
         }
-        let said: serde_json::Value = serde_json::from_str(first).map_err(|error| of(&error))?;
-        if said["format"] != FORMAT {
+        let message: serde_json::Value = serde_json::from_str(first).map_err(|error| of(&error))?;
+        if message["format"] != FORMAT {
             return Err(of(&format!(
                 "it hands over in format {}, and this one knows format {FORMAT}; end it, and start this one",
-                said["format"]
+                message["format"]
             )));
         }
-        let offer: Offer = serde_json::from_value(said).map_err(|error| of(&error))?;
+        let offer: Offer = serde_json::from_value(message).map_err(|error| of(&error))?;
         let mut descriptors = answer.descriptors.into_iter();
         let listener = if offer.control { descriptors.next() } else { None };
         let sockets: Vec<OwnedFd> = descriptors.collect();
@@ -337,15 +337,15 @@ impl Successor {
     pub(crate) fn take(&mut self) -> Result<Taken, String> {
         let line = serde_json::to_string(&Request::Take { offer: self.offer.offer });
         let line = line.map_err(|error| error.to_string())?;
-        let said = self.client.say(&line, &[]).and_then(|()| self.client.hear());
-        let text = match said {
+        let answer = self.client.say(&line, &[]).and_then(|()| self.client.hear());
+        let text = match answer {
             Ok(Heard::Line(text) | Heard::Wrong(text)) => text,
             Ok(Heard::End) => return Err("it gave no answer, and goes on".to_owned()),
             Err(error) if has_gone(&error) => return Ok(Taken::Gone),
             Err(error) => return Err(error.to_string()),
         };
-        let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        match said["ceased"] == true || said["ends"] == true {
+        let answer: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        match answer["ceased"] == true || answer["ends"] == true {
             true => Ok(Taken::Whole),
             false => Err(error_of(&text)),
         }
@@ -380,7 +380,7 @@ impl Successor {
 /// True where the other end is closed, and no answer late.
 fn has_gone(error: &ClientError) -> bool {
     match error {
-        ClientError::Nobody { .. } => true,
+        ClientError::NotListening { .. } => true,
         ClientError::Lost { is_over, .. } => *is_over,
         ClientError::Several => false,
     }
@@ -388,8 +388,8 @@ fn has_gone(error: &ClientError) -> bool {
 
 /// The reason that an answer gives.
 fn error_of(text: &str) -> String {
-    let said = serde_json::from_str::<serde_json::Value>(text).ok();
-    let why = said.as_ref().and_then(|said| said["error"].as_str());
+    let answer = serde_json::from_str::<serde_json::Value>(text).ok();
+    let why = answer.as_ref().and_then(|answer| answer["error"].as_str());
     why.unwrap_or(text).to_owned()
 }
 

@@ -18,7 +18,7 @@
 //! follows its neighbours; it asks for none.
 //!
 //! A sender on a veth must compute its checksums itself (`ethtool -K IFACE tx off`): XDP sees a frame
-//! before anybody completes what the sender left to hardware, and follows what it finds.
+//! before any program completes what the sender left to hardware, and follows what it finds.
 
 mod counts;
 pub(crate) mod resolve;
@@ -47,7 +47,7 @@ use tables::{Change, InForce, Tables};
 /// The compiled programs.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
 
-/// How often the counters are read for those who ask.
+/// How often the counters are read for clients that ask.
 const REPORT_INTERVAL_NS: u64 = 250_000_000;
 
 /// The relay with its work in the kernel.

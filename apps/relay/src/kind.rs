@@ -24,7 +24,7 @@ pub struct RelayKind;
 /// A run under the rules of a book.
 pub struct RelayRun {
     pub(crate) book: Arc<Book>,
-    /// Who it is on each interface, where the lane has a stack of its own or runs its kernel half.
+    /// Its addresses on each interface, where the lane has a stack of its own or runs its kernel half.
     pub(crate) own: Vec<Own>,
     /// It gives up what it needs no more, and this becomes of other system calls; None: it keeps all.
     pub(crate) confined: Option<Forbidden>,

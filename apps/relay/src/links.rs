@@ -1,4 +1,4 @@
-//! Who tells the workers of a run which interfaces there are: a thread that hears the kernel's news.
+//! The watch that tells the workers of a run which interfaces there are: a thread that hears the kernel's news.
 //!
 //! It looks when there are news and never otherwise, at most a hundred times a second. Without
 //! it rules are as if every interface stayed.

@@ -55,7 +55,7 @@ pub struct Input {
     pub family: Option<Family>,
     /// The UDP port that they are sent to.
     pub port: u16,
-    /// Who may send them; all, if there are none.
+    /// The senders that may send them; all, if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpAddr>,
 }
@@ -165,7 +165,7 @@ impl Input {
     }
 }
 
-/// Who may send, as the input's, or all.
+/// The senders that may, as the input's, or all.
 pub(crate) fn admits(sources: &[IpAddr], source: IpAddr) -> bool {
     sources.is_empty() || sources.contains(&source)
 }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_a_value_that_does_not_depend_on_the_kernel() {
+    fn a_field_left_out_has_a_value_that_does_not_depend_on_the_kernel() {
         let plan = |text: &str| toml::from_str::<Output>(text).expect("well formed").plan();
         let host = plan("destination = '192.0.2.1:5'");
         let group = plan("destination = '[ff05::1]:5'\nwhen_full = 'oldest'");

@@ -1,4 +1,4 @@
-//! What is open while a relay runs, for those who change its rules, follow it, or watch over it as a service.
+//! What is open while a relay runs, for programs that change its rules, follow it, or watch over it as a service.
 //!
 //! What must always hold: the control socket's file goes with the run, unless a successor is spoken to there; a run
 //! that follows another serves no client, and receives nothing, before the other has ceased.
@@ -9,7 +9,7 @@ use crate::{
     handover::{Predecessor, Successor, Taken},
     links::Follower,
 };
-use laneway_control::{Answerer, ControlSocket, Said};
+use laneway_control::{Answerer, ControlSocket, LineAnswer};
 use laneway_kinds::{Failure, Session};
 use laneway_linux::monotonic_ns;
 use laneway_terminal::{Supervisor, note};
@@ -38,7 +38,7 @@ pub(crate) struct Talks {
     /// What is lost with it, where something is.
     pub(crate) lost: Option<String>,
     shared: Arc<Shared>,
-    /// From the beginning to the end: who tells of interfaces.
+    /// From the beginning to the end: the watch that tells of interfaces.
     follower: Mutex<Option<Follower>>,
 }
 
@@ -87,7 +87,7 @@ impl Talks {
         let speaker = self.speaker(book, lane, session);
         let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = self.control.as_ref().filter(|_| !self.adopts_control) {
-            // Locked until it is there: who asks at once for the socket finds it.
+            // Locked until it is there: a client that asks at once for the socket finds it.
             let mut place = self.shared.socket();
             let mut socket = ControlSocket::open(path).map_err(Failure::input)?;
             let speaker = Arc::clone(&speaker);
@@ -186,7 +186,7 @@ fn follow(
         }
     }
     let (Some(path), Some(listener)) = (control, followed.listener()) else { return Ok(()) };
-    // Locked until it is there: who has waited to ask asks at once.
+    // Locked until it is there: a client that has waited to ask asks at once.
     let mut place = shared.socket();
     let mut socket = ControlSocket::adopt(&path, listener).map_err(|why| why.to_string())?;
     socket.serve(speaker).map_err(|why| why.to_string())?;
@@ -201,15 +201,15 @@ struct Speaker {
 }
 
 impl Answerer for Speaker {
-    fn answer(&self, line: &str) -> Said {
+    fn answer(&self, line: &str) -> LineAnswer {
         if line.trim().is_empty() {
-            return Said::Done(String::new());
+            return LineAnswer::Done(String::new());
         }
         let book = &self.predecessor.book;
         match serde_json::from_str(line) {
             Ok(Request::Watch {}) => {
                 let book = Arc::clone(book);
-                Said::Told(Box::new(move |teller| {
+                LineAnswer::Streamed(Box::new(move |teller| {
                     loop {
                         teller.tell(&answer(&book, r#"{"command":"status"}"#))?;
                         teller.wait(WATCH_INTERVAL)?;
@@ -220,11 +220,11 @@ impl Answerer for Speaker {
             Ok(Request::Take { offer }) => self.predecessor.take(offer),
             Ok(Request::Replace { .. }) => {
                 self.supervisor.reloading(Duration::from_nanos(monotonic_ns()));
-                let answer = said(answer(book, line));
+                let answer = line_answer(answer(book, line));
                 self.supervisor.ready();
                 answer
             }
-            _ => said(answer(book, line)),
+            _ => line_answer(answer(book, line)),
         }
     }
 
@@ -233,7 +233,11 @@ impl Answerer for Speaker {
     }
 }
 
-fn said(answer: String) -> Said {
+fn line_answer(answer: String) -> LineAnswer {
     // The console's own word for a refusal, which a program reads; a person reads the socket's.
-    if answer.starts_with("{\"error\"") { Said::Wrong(answer) } else { Said::Done(answer) }
+    if answer.starts_with("{\"error\"") {
+        LineAnswer::Wrong(answer)
+    } else {
+        LineAnswer::Done(answer)
+    }
 }

@@ -112,7 +112,7 @@ pub struct Relay {
     leftovers: Vec<Leftover>,
     /// The answer that is due when nothing is left over.
     due: Option<Answer>,
-    /// The interfaces that there are, where somebody follows them.
+    /// The interfaces that there are, where a watch follows them.
     links: Option<Arc<Links>>,
     look: Option<Look>,
     /// A port may wait for something that is reported to the worker.

@@ -12,7 +12,7 @@ the kernel charges for one (its truesize). Says what is, what should be, and why
 without --fix. --depth shows what a ring carries instead: so many sends in flight, each done after
 --stall.
 
-Exit codes: 0 nothing is too small, 1 something is, or a setting could not go back because somebody
+Exit codes: 0 nothing is too small, 1 something is, or a setting could not go back because another program
 changed it since, 2 bad usage, or settings that could not be changed.
 
 Examples:

@@ -173,7 +173,7 @@ fn what_is_no_frame_or_too_long_for_the_lane_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_damaged_capture_is_sent_up_to_the_damage_which_is_told() {
+fn a_damaged_capture_is_sent_up_to_the_damage_which_is_reported() {
     let folder = Folder::new();
     let frames = udp_frames(0, 4, 60);
     let path = folder.capture("a.pcapng", LinkType::Ethernet, &frames, 1_000);

@@ -104,7 +104,7 @@ fn put_back(path: Option<&Path>, sysctls: &Sysctls, json: bool) -> Result<Exit, 
         let line = |back: &PutBack| match back.now == back.before {
             true => format!("{}: {} as before\n", back.setting.name(), back.now),
             false => format!(
-                "{}: left at {}; it was {} before, was made {}, and somebody changed it since\n",
+                "{}: left at {}; it was {} before, was made {}, and another program changed it since\n",
                 back.setting.name(),
                 back.now,
                 back.before,

@@ -53,7 +53,7 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
     });
     terminal::on_signal(leftover, json, move || stop.request())?;
 
-    let told = if to_file {
+    let summary = if to_file {
         let path = Path::new(&arguments.on);
         let written =
             record(&mut replay, path, arguments.duration, &control.stop).map_err(Failure::input)?;
@@ -79,7 +79,7 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
         let lane = report.counters();
         ReplaySummary { lane, caps, report: Some(report), failure }
     };
-    told.conclude(arguments, &replay, lane, json)
+    summary.conclude(arguments, &replay, lane, json)
 }
 
 fn plan(arguments: &ReplayArguments) -> Plan {
@@ -355,12 +355,12 @@ fn lateness(replay: &Replay) {
         ("p99.9", late.p999_ns),
         ("max", late.max_ns),
     ];
-    let told: Vec<String> = figures
+    let texts: Vec<String> = figures
         .iter()
         .filter_map(|(name, ns)| ns.map(|ns| format!("{name} {:.1} us", ns as f64 / 1e3)))
         .collect();
-    if !told.is_empty() {
-        terminal::note(&format!("late: {}", told.join(", ")));
+    if !texts.is_empty() {
+        terminal::note(&format!("late: {}", texts.join(", ")));
     }
 }
 

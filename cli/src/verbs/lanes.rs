@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(lines[1], "  yes  sim            no extras");
         assert_eq!(lines[2], "  no   sim:long=knob  no huge page is free");
         assert_eq!(lines[3], "                      to add it: sysctl vm.nr_hugepages=64");
-        assert_eq!(lines[4], "  no   sim:other      likewise", "told once");
+        assert_eq!(lines[4], "  no   sim:other      likewise", "stated once");
         assert!(page.contains("1 of 3 modes"), "{page}");
     }
 }

@@ -2,8 +2,8 @@
 //! try, and nothing left behind.
 
 use crate::captures;
-use crate::live::as_nobody;
-use crate::said::{Folder, LANEWAY, Said, command, laneway, words};
+use crate::live::as_unprivileged;
+use crate::output::{Folder, LANEWAY, RunOutput, command, laneway, words};
 use laneway_netns::can_create;
 use laneway_testkit::skip;
 use std::fs::{self, File};
@@ -92,17 +92,17 @@ fn wrong_words_are_answered_with_the_nearest_right_ones() {
         ("features", &["Extract"][..0]),
         ("completions csh", &["'csh'", "bash"]),
     ] {
-        let said = laneway(words(line));
+        let output = laneway(words(line));
         match parts {
-            [] => assert_eq!(said.code, Some(2), "{line}"),
-            parts => said.refused(2, parts),
+            [] => assert_eq!(output.code, Some(2), "{line}"),
+            parts => output.refused(2, parts),
         }
-        assert!(said.out.is_empty(), "{line}");
+        assert!(output.out.is_empty(), "{line}");
     }
 }
 
 #[test]
-fn a_wrong_filter_is_told_with_its_place() {
+fn a_wrong_filter_is_refused_with_its_place() {
     laneway(["features", "a.pcap", "--filter", "eth / ipv5 / end"])
         .refused(2, &["'eth / ipv5 / end', column 7", "did you mean `ipv4`?"]);
 }
@@ -143,7 +143,7 @@ fn standard_input_that_is_no_capture_is_refused_before_anything_is_written() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"dear diary, today").unwrap();
-    Said::of(child.wait_with_output().unwrap()).refused(2, &["-: not a capture"]);
+    RunOutput::of(child.wait_with_output().unwrap()).refused(2, &["-: not a capture"]);
     assert!(folder.names().is_empty());
 }
 
@@ -168,8 +168,10 @@ fn a_place_that_one_may_not_write_to_is_named() {
     let folder = Folder::new();
     let (capture, out) = (folder.file("a.pcap"), folder.file("o.parquet"));
     fs::write(&capture, captures::udp(3)).unwrap();
-    let Some(mut nobody) = as_nobody(&["features", &capture, "-o", &out]) else { return };
-    Said::of(nobody.output().unwrap()).refused(2, &[&out, "denied", "may write to"]);
+    let Some(mut unprivileged) = as_unprivileged(&["features", &capture, "-o", &out]) else {
+        return;
+    };
+    RunOutput::of(unprivileged.output().unwrap()).refused(2, &[&out, "denied", "may write to"]);
     assert_eq!(folder.names(), ["a.pcap"]);
 }
 
@@ -182,7 +184,8 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
     for format in ["parquet", "arrow", "arrows", "csv", "jsonl"] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = command(["features", &capture, "--format", format]).stdout(full).output();
-        Said::of(output.unwrap()).refused(2, &["-: cannot write", "No space left", "free some"]);
+        RunOutput::of(output.unwrap())
+            .refused(2, &["-: cannot write", "No space left", "free some"]);
     }
 
     if let Err(why) = can_create() {
@@ -198,9 +201,9 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
         );
         let output =
             Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
-        let said = Said::of(output);
-        said.refused(2, &["/o: cannot write", "No space left"]);
-        assert!(said.out.is_empty(), "{format} left {}", String::from_utf8_lossy(&said.out));
+        let output = RunOutput::of(output);
+        output.refused(2, &["/o: cannot write", "No space left"]);
+        assert!(output.out.is_empty(), "{format} left {}", String::from_utf8_lossy(&output.out));
     }
 }
 
@@ -253,10 +256,11 @@ fn a_lane_on_which_passing_has_a_price_asks_for_pass_or_drop() {
 fn without_privilege_each_lane_says_what_it_needs() {
     let folder = Folder::new();
     for spec in ["packet", "packet:ring", "xdp:generic", "afxdp"] {
-        let out = format!("/tmp/laneway-cli-nobody-{}.csv", std::process::id());
+        let out = format!("/tmp/laneway-cli-unprivileged-{}.csv", std::process::id());
         let line = ["run", "features", "--lane", spec, "--on", "lo", "-o", &out, "--drop"];
-        let Some(mut nobody) = as_nobody(&line) else { return };
-        Said::of(nobody.output().unwrap()).refused(2, &[spec.split(':').next().unwrap(), "root"]);
+        let Some(mut unprivileged) = as_unprivileged(&line) else { return };
+        RunOutput::of(unprivileged.output().unwrap())
+            .refused(2, &[spec.split(':').next().unwrap(), "root"]);
         for name in [out.clone(), format!("{out}.partial")] {
             assert!(!fs::exists(&name).unwrap(), "{name} is left");
         }

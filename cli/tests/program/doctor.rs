@@ -1,7 +1,7 @@
 //! `laneway doctor`: what it says and what it leaves alone. What it changes and puts back is tried in `crates/doctor`,
 //! on settings of a namespace and of a folder, never on this machine's.
 
-use crate::said::{Folder, laneway};
+use crate::output::{Folder, laneway};
 use std::fs;
 
 /// More than any machine has room for.
@@ -10,33 +10,36 @@ const LOAD: [&str; 9] =
 
 #[test]
 fn the_founding_reports_limit_is_millions() {
-    let said = laneway(["doctor", "--depth", "128", "--stall", "3.26us"]).done().lines();
-    assert!(said[0].contains("39,263,803/s") && said[0].contains("39.264 million"), "{said:?}");
-    let said = laneway(["doctor", "--depth", "1024", "--stall", "3.26us", "--json"]).done();
-    assert_eq!(said.json()["carried_per_s"], 314_110_429);
+    let output = laneway(["doctor", "--depth", "128", "--stall", "3.26us"]).done().lines();
+    assert!(
+        output[0].contains("39,263,803/s") && output[0].contains("39.264 million"),
+        "{output:?}"
+    );
+    let output = laneway(["doctor", "--depth", "1024", "--stall", "3.26us", "--json"]).done();
+    assert_eq!(output.json()["carried_per_s"], 314_110_429);
 }
 
 #[test]
-fn what_is_too_small_is_told_with_its_sum_and_written_for_sysctl() {
+fn what_is_too_small_is_reported_with_its_sum_and_written_for_sysctl() {
     let folder = Folder::new();
     let file = folder.file("90-laneway.conf");
-    let said = laneway([&LOAD[..], &["--output", &file]].concat());
-    let told = said.lines().join("\n");
-    assert_eq!(said.code, Some(1), "{told} {}", said.err);
+    let output = laneway([&LOAD[..], &["--output", &file]].concat());
+    let printed = output.lines().join("\n");
+    assert_eq!(output.code, Some(1), "{printed} {}", output.err);
     for part in [
         "net.core.wmem_max: too small: ",
         "10000000/s x 1 s = 10000000 datagrams x 2304 bytes of truesize (1316 bytes of payload",
         "a socket: asked for ",
         "--fix --undo FILE",
     ] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(printed.contains(part), "{part} in {printed}");
     }
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# laneway doctor --app echo --rate 10000000 "), "{text}");
     assert!(text.contains("\nnet.core.wmem_max = 2147483647\n"), "{text}");
 
-    let said = laneway([&LOAD[..], &["--outputs", "8", "--json"]].concat());
-    let json = said.json();
+    let output = laneway([&LOAD[..], &["--outputs", "8", "--json"]].concat());
+    let json = output.json();
     assert_eq!(json["send_bytes"], 10_000_000_u64 * 2304);
     assert_eq!(json["ring_depth"], 1 << 27);
     let short = json["findings"].as_array().unwrap().iter().filter(|it| it["short"] == true);

@@ -2,7 +2,7 @@
 
 use crate::captures;
 use crate::live::{Running, attached, world, world_of};
-use crate::said::{Folder, LANEWAY, Said, laneway};
+use crate::output::{Folder, LANEWAY, RunOutput, laneway};
 use laneway_bpf::Loaded;
 use laneway_capture::{LinkType, Reader};
 use laneway_core::KernelHalf;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// An address on the cable that no interface has.
 const OURS: &str = "10.77.0.9";
 /// How long a client waits for an answer before it asks again, and how often it asks: the first
-/// question may be on its way before anybody knows the address.
+/// question may be on its way before any host knows the address.
 const PATIENCE: Duration = Duration::from_secs(1);
 const TRIES: usize = 30;
 
@@ -43,7 +43,7 @@ fn ping_to(world: &Topology, address: &str) -> Option<String> {
 }
 
 #[test]
-fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
+fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_reported() {
     let Some(world) = world() else { return };
     for spec in ["packet", "packet:ring", "uring", "afxdp", "xdp", "xdp:generic"] {
         let far_end = (spec == "xdp").then(|| far_end(&world));
@@ -53,16 +53,16 @@ fn a_real_ping_is_answered_on_every_lane_and_its_fates_are_told() {
         running.await_line("limits: 1,000 replies/s to a source (1,000 at once)");
         let pinged = ping(&world);
         running.signal(Signal::INT);
-        let said = running.end().done();
+        let output = running.end().done();
         drop(far_end);
         let Some(pinged) = pinged else { return };
         assert!(pinged.contains("5 received"), "{spec}: {pinged}");
-        assert!(pinged.contains("ttl=99"), "{spec}: somebody else answered: {pinged}");
-        let fate = said.err.lines().find(|line| line.contains("answered_echo_v4")).unwrap();
-        assert_eq!(fate.split_whitespace().last(), Some("5"), "{spec}: {}", said.err);
+        assert!(pinged.contains("ttl=99"), "{spec}: another host answered: {pinged}");
+        let fate = output.err.lines().find(|line| line.contains("answered_echo_v4")).unwrap();
+        assert_eq!(fate.split_whitespace().last(), Some("5"), "{spec}: {}", output.err);
         if spec.starts_with("xdp") {
             let mode = if spec == "xdp" { "attach_mode native" } else { "attach_mode generic" };
-            assert!(said.err.contains(mode), "{spec}: {}", said.err);
+            assert!(output.err.contains(mode), "{spec}: {}", output.err);
         }
         assert_eq!(attached(&world), "", "{spec}");
     }
@@ -80,16 +80,16 @@ fn pings_beyond_the_limit_are_counted_with_the_flag_that_held_them_back() {
         running.await_line("limits: 1 replies/s to a source (2 at once)");
         let pinged = ping(&world);
         running.signal(Signal::INT);
-        let said = running.end().done();
+        let output = running.end().done();
         let Some(pinged) = pinged else { return };
         assert!(!pinged.contains("5 received"), "{spec}: {pinged}");
-        let line = said.err.lines().find(|line| line.contains("dropped_source_limit"));
-        assert!(line.is_some_and(|line| line.contains("--source-rate")), "{spec}: {}", said.err);
+        let line = output.err.lines().find(|line| line.contains("dropped_source_limit"));
+        assert!(line.is_some_and(|line| line.contains("--source-rate")), "{spec}: {}", output.err);
     }
 }
 
 #[test]
-fn answers_that_the_kernel_drops_behind_the_program_are_told() {
+fn answers_that_the_kernel_drops_behind_the_program_are_reported() {
     let Some(world) = world() else { return };
     // Pings alone are answered: without a program at the far end no answer to ARP gets there either.
     let known = ["neighbour", "replace", OURS, "lladdr", "02:4c:57:00:00:02", "nud", "permanent"];
@@ -108,14 +108,14 @@ fn answers_that_the_kernel_drops_behind_the_program_are_told() {
         running.await_line("answering pings for 10.77.0.9");
         let asked = ask();
         running.signal(Signal::INT);
-        let said = running.end().done();
+        let output = running.end().done();
         drop(far_end);
         let Ok(asked) = asked else { return skip("ping is missing; install iputils-ping") };
-        assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+        assert_eq!(frames_of(&output, "answered_echo_v4"), 5, "{}", output.err);
         let (received, lost) = if has_program { ("5 received", 0) } else { ("0 received", 5) };
         assert!(asked.contains(received), "{asked}");
-        assert_eq!(frames_of(&said, "tx_refused"), lost, "{}", said.err);
-        assert!(said.err.contains("note: `sut0` is a veth"), "{}", said.err);
+        assert_eq!(frames_of(&output, "tx_refused"), lost, "{}", output.err);
+        assert!(output.err.contains("note: `sut0` is a veth"), "{}", output.err);
     }
     let mut command = world.sut.namespace.command(LANEWAY);
     let child = command.args(words).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -125,8 +125,8 @@ fn answers_that_the_kernel_drops_behind_the_program_are_told() {
     }
     let _ = ask();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let told = Said::of(child.wait_with_output().unwrap()).done().json();
-    assert_eq!(told["lane_drops"]["tx_refused"], 5, "{told:#}");
+    let report = RunOutput::of(child.wait_with_output().unwrap()).done().json();
+    assert_eq!(report["lane_drops"]["tx_refused"], 5, "{report:#}");
 }
 
 /// A veth's far end with GRO takes frames without a program.
@@ -142,14 +142,14 @@ fn far_end(world: &Topology) -> PassGuard {
 }
 
 /// A run in the namespace under test that ends by itself.
-fn run_there(world: &Topology, words: &[&str]) -> Said {
+fn run_there(world: &Topology, words: &[&str]) -> RunOutput {
     let mut command = world.sut.namespace.command(LANEWAY);
-    Said::of(command.arg("run").args(words).output().unwrap())
+    RunOutput::of(command.arg("run").args(words).output().unwrap())
 }
 
 /// Frames of all fates that begin with `class`.
-fn frames_of(said: &Said, class: &str) -> u64 {
-    let lines = said.err.lines().filter(|line| line.trim_start().starts_with(class));
+fn frames_of(output: &RunOutput, class: &str) -> u64 {
+    let lines = output.err.lines().filter(|line| line.trim_start().starts_with(class));
     let last = lines.filter_map(|line| line.split_whitespace().nth(1));
     last.map(|n| n.replace(',', "").parse::<u64>().unwrap()).sum()
 }
@@ -171,14 +171,14 @@ fn pings_are_answered_and_all_the_rest_reaches_the_program_behind() {
     let running = in_front_of(&world, &second.program_id().unwrap().to_string());
     let (ours, kernels) = (ping(&world), ping_to(&world, "10.77.0.2"));
     running.signal(Signal::INT);
-    let said = running.end().done();
+    let output = running.end().done();
     let (Some(ours), Some(kernels)) = (ours, kernels) else { return };
     assert!(ours.contains("5 received") && ours.contains("ttl=99"), "{ours}");
     assert!(kernels.contains("5 received") && !kernels.contains("ttl=99"), "{kernels}");
     let seen = second.maps().per_cpu_sums("seen").unwrap()[0];
     assert!(seen >= 5, "the second saw {seen}");
-    assert_eq!(frames_of(&said, "passed_"), seen, "{}", said.err);
-    assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+    assert_eq!(frames_of(&output, "passed_"), seen, "{}", output.err);
+    assert_eq!(frames_of(&output, "answered_echo_v4"), 5, "{}", output.err);
 }
 
 #[test]
@@ -210,14 +210,14 @@ fn a_program_that_cannot_run_behind_is_refused_before_anything_is_attached() {
         ("/proc/self/exe", &["/proc/self/exe", "no pinned BPF program"]),
     ] {
         let words = ["echo", "--lane", "xdp", "--on", "sut0", "--address", OURS];
-        let said = run_there(&world, &[&words[..], &["--before", before]].concat());
-        said.refused(2, parts);
+        let output = run_there(&world, &[&words[..], &["--before", before]].concat());
+        output.refused(2, parts);
         assert_eq!(attached(&world), "");
     }
 }
 
 #[test]
-fn whoever_is_there_already_is_named_with_the_way_to_run_beside_it() {
+fn a_program_that_is_attached_already_is_named_with_the_way_to_run_beside_it() {
     let Some(world) = world() else { return };
     let words = ["echo", "--lane", "xdp", "--on", "sut0", "--address", OURS];
     let running = Running::app(&world, &words);
@@ -243,11 +243,11 @@ fn raw_sockets_answer_while_the_kernel_is_silent_and_it_answers_again_afterwards
         run_there(&world, &plain).refused(2, &[OURS, "busy", "another run"]);
         let Some(pinged) = ping(&world) else { return };
         running.signal(signal);
-        let said = running.end().done();
+        let output = running.end().done();
         assert!(pinged.contains("5 received") && pinged.contains("ttl=99"), "{pinged}");
         assert!(!pinged.contains("DUP!"), "{pinged}");
-        assert!(said.err.contains("kernel_answers off while this runs"), "{}", said.err);
-        assert_eq!(frames_of(&said, "answered_echo_v4"), 5, "{}", said.err);
+        assert!(output.err.contains("kernel_answers off while this runs"), "{}", output.err);
+        assert_eq!(frames_of(&output, "answered_echo_v4"), 5, "{}", output.err);
         let kernels = ping(&world).expect("it was there a moment ago");
         assert!(kernels.contains("5 received") && kernels.contains("ttl=64"), "{kernels}");
     }
@@ -292,9 +292,9 @@ fn datagrams_of_a_real_socket_come_back_on_every_lane() {
         };
         let answered = world.generator.namespace.enter(asked).unwrap();
         running.signal(Signal::INT);
-        let said = running.end().done();
-        assert_eq!(answered, Some((b"are you there?".to_vec(), to)), "{spec}: {}", said.err);
-        assert!(said.err.contains("answered"), "{spec}: {}", said.err);
+        let output = running.end().done();
+        assert_eq!(answered, Some((b"are you there?".to_vec(), to)), "{spec}: {}", output.err);
+        assert!(output.err.contains("answered"), "{spec}: {}", output.err);
     }
 }
 
@@ -321,10 +321,10 @@ fn streams_of_a_real_socket_come_back_whole_on_every_lane() {
         };
         let received = world.generator.namespace.enter(asked).unwrap();
         running.signal(Signal::TERM);
-        let said = running.end().done();
-        assert!(received == sent, "{spec}: other bytes came back");
+        let output = running.end().done();
+        assert!(received == sent, "{spec}: other bytes were returned");
         for part in ["connections accepted", "bytes sent back", "400,000"] {
-            assert!(said.err.contains(part), "{spec}: {part}: {}", said.err);
+            assert!(output.err.contains(part), "{spec}: {part}: {}", output.err);
         }
     }
 }
@@ -337,10 +337,10 @@ fn pings_of_a_capture_are_answered_into_a_capture() {
     fs::write(&pings, captures::capture(LinkType::Ethernet, &frames)).unwrap();
     let lane = format!("pcap:out={answers}");
     let words = ["run", "echo", "--lane", &lane, "--on", &pings, "--address", OURS, "--json"];
-    let said = Said::of(
+    let output = RunOutput::of(
         Command::new(LANEWAY).args(words).args(["--mac", "02:00:00:00:00:09"]).output().unwrap(),
     );
-    let json = said.done().json();
+    let json = output.done().json();
     assert_eq!((&json["seen"], &json["closed"]), (&2.into(), &true.into()));
     assert_eq!(json["fates"]["answered_echo_v4"], 1);
     assert_eq!(json["fates"]["passed_foreign_address"], 1);
@@ -386,8 +386,8 @@ fn what_goes_beyond_the_rate_is_dropped_by_name() {
     fs::write(&pings, captures::capture(LinkType::Ethernet, &frames)).unwrap();
     let words = ["run", "echo", "--lane", "pcap", "--on", &pings, "--address", OURS, "--json"];
     let more = ["--mac", "02:00:00:00:00:09", "--source-rate", "10/10"];
-    let said = Said::of(Command::new(LANEWAY).args(words).args(more).output().unwrap());
-    let fates = said.done().json()["fates"].clone();
+    let output = RunOutput::of(Command::new(LANEWAY).args(words).args(more).output().unwrap());
+    let fates = output.done().json()["fates"].clone();
     assert_eq!(
         (&fates["answered_echo_v4"], &fates["dropped_source_limit"]),
         (&10.into(), &50.into())
@@ -399,11 +399,11 @@ fn a_port_that_somebody_has_is_busy() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for lane in ["socket", "uring"] {
-        let said = laneway(["run", "echo", "--lane", lane, "--udp", "--listen", &address]);
-        if said.err.contains("io_uring") {
-            skip(said.err);
+        let output = laneway(["run", "echo", "--lane", lane, "--udp", "--listen", &address]);
+        if output.err.contains("io_uring") {
+            skip(output.err);
             continue;
         }
-        said.refused(2, &[lane, &address]);
+        output.refused(2, &[lane, &address]);
     }
 }

@@ -1,6 +1,6 @@
 //! What the verbs say about the machine and about themselves.
 
-use crate::said::{Said, command, laneway, words};
+use crate::output::{RunOutput, command, laneway, words};
 use laneway_netns::can_create;
 use laneway_testkit::skip;
 use std::process::Command;
@@ -8,8 +8,8 @@ use std::process::Command;
 #[test]
 fn help_of_every_verb_shows_an_example() {
     for verb in ["lanes", "run", "run features", "run echo", "features", "completions", "manual"] {
-        let said = laneway(words(verb).into_iter().chain(["--help"])).done();
-        let help = said.lines().join("\n");
+        let output = laneway(words(verb).into_iter().chain(["--help"])).done();
+        let help = output.lines().join("\n");
         assert!(
             help.contains(&format!("  laneway {verb}"))
                 || help.contains(&format!("  sudo laneway {verb}")),
@@ -20,9 +20,9 @@ fn help_of_every_verb_shows_an_example() {
 
 #[test]
 fn without_arguments_the_help_is_the_answer_and_nothing_was_done() {
-    let said = laneway([] as [&str; 0]);
-    assert_eq!(said.code, Some(2));
-    assert!(said.out.is_empty() && said.err.contains("Commands:"), "{}", said.err);
+    let output = laneway([] as [&str; 0]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.out.is_empty() && output.err.contains("Commands:"), "{}", output.err);
 }
 
 #[test]
@@ -48,18 +48,18 @@ fn the_manual_has_a_page_for_every_verb_and_the_tables_of_the_code() {
     let columns = read("reference/features-flows.md");
     assert!(columns.contains("| first_ts |"), "{columns}");
     std::fs::remove_dir_all(&folder).unwrap();
-    let said = laneway(["manual", "--out", "/proc/nowhere"]);
-    assert!(said.code == Some(2) && said.err.contains("/proc/nowhere"), "{}", said.err);
+    let output = laneway(["manual", "--out", "/proc/nowhere"]);
+    assert!(output.code == Some(2) && output.err.contains("/proc/nowhere"), "{}", output.err);
 }
 
 #[test]
 fn a_closed_standard_output_ends_every_printing_verb_quietly() {
     for verb in ["lanes", "completions bash", "--help"] {
         // The reader ends without reading.
-        let script = format!("{} {verb} | true; exit ${{PIPESTATUS[0]}}", crate::said::LANEWAY);
+        let script = format!("{} {verb} | true; exit ${{PIPESTATUS[0]}}", crate::output::LANEWAY);
         let output = Command::new("bash").args(["-c", &script]).output().unwrap();
-        let said = Said::of(output);
-        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{verb}");
+        let output = RunOutput::of(output);
+        assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{verb}");
     }
 }
 
@@ -73,12 +73,12 @@ fn every_lane_is_asked_and_says_what_it_has_or_lacks() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let said = Said::of(child.wait_with_output().unwrap()).done();
-    let json = said.json();
+    let output = RunOutput::of(child.wait_with_output().unwrap()).done();
+    let json = output.json();
     let lanes = json["lanes"].as_array().unwrap();
     let names: Vec<&str> = lanes.iter().map(|lane| lane["lane"].as_str().unwrap()).collect();
     assert_eq!(names, ["packet", "socket", "uring", "xdp", "afxdp", "dpdk", "pcap", "sim"]);
-    assert_eq!(said.err, "", "no lane says anything of its own");
+    assert_eq!(output.err, "", "no lane says anything of its own");
     for lane in lanes {
         for mode in lane["modes"].as_array().unwrap() {
             let obtained = !mode["caps"].is_null();
@@ -98,20 +98,20 @@ fn asking_twice_gives_the_same_answers_and_leaves_no_trace_of_dpdk() {
     let answers = || -> Vec<String> {
         let child = command(["lanes"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let folder = format!("/run/dpdk/laneway-{}", child.id());
-        let said = Said::of(child.wait_with_output().unwrap()).done();
+        let output = RunOutput::of(child.wait_with_output().unwrap()).done();
         assert!(!std::fs::exists(&folder).unwrap(), "{folder} is left");
         let links = Command::new("ip").args(["-br", "link"]).output().unwrap().stdout;
         assert!(!String::from_utf8(links).unwrap().contains("lwprobe"), "an interface is left");
-        said.lines()
+        output.lines()
     };
     assert_eq!(answers(), answers());
 }
 
 #[test]
 fn without_privilege_lanes_say_what_is_missing_and_how_to_get_it() {
-    let Some(mut nobody) = crate::live::as_nobody(&["lanes", "--json"]) else { return };
-    let said = Said::of(nobody.output().unwrap()).done();
-    for lane in said.json()["lanes"].as_array().unwrap() {
+    let Some(mut unprivileged) = crate::live::as_unprivileged(&["lanes", "--json"]) else { return };
+    let output = RunOutput::of(unprivileged.output().unwrap()).done();
+    for lane in output.json()["lanes"].as_array().unwrap() {
         for mode in lane["modes"].as_array().unwrap() {
             match lane["lane"].as_str().unwrap() {
                 "pcap" | "sim" | "socket" => assert!(mode["missing"].is_null(), "{mode}"),

@@ -1,6 +1,6 @@
 //! `laneway run features` on real lanes, between two namespaces.
 
-use crate::said::{Folder, LANEWAY, Said};
+use crate::output::{Folder, LANEWAY, RunOutput};
 use laneway_netns::{Topology, TopologyOptions, can_create, interface_counters};
 use laneway_testkit::skip;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,7 +17,7 @@ const TO: &str = "10.77.0.2:9999";
 const FILTER: &str = "eth / ipv4 / udp dst is 9999 / end";
 
 /// The binary as a user without privileges, or a skip where that cannot be.
-pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
+pub(crate) fn as_unprivileged(arguments: &[&str]) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         let mut command = Command::new(LANEWAY);
         command.args(arguments).stdin(Stdio::null());
@@ -33,7 +33,7 @@ pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
         Ok(output) if output.status.success() => Some(command),
         Ok(output) => {
             skip(format!(
-                "nobody may not run {LANEWAY}: {}",
+                "the user `nobody` may not run {LANEWAY}: {}",
                 String::from_utf8_lossy(&output.stderr)
             ));
             None
@@ -65,7 +65,7 @@ pub(crate) fn world_of(options: &TopologyOptions) -> Option<Topology> {
 pub(crate) struct Running {
     child: Child,
     err: BufReader<ChildStderr>,
-    said: String,
+    output: String,
 }
 
 impl Running {
@@ -89,9 +89,9 @@ impl Running {
             .spawn()
             .unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
-        let mut running = Running { child, err, said: String::new() };
+        let mut running = Running { child, err, output: String::new() };
         running.await_line("asked for");
-        assert!(running.said.contains("obtained"), "{words:?}: {}", running.said);
+        assert!(running.output.contains("obtained"), "{words:?}: {}", running.output);
         running
     }
 
@@ -100,11 +100,11 @@ impl Running {
     pub(crate) fn await_line(&mut self, what: &str) -> String {
         let mut line = String::new();
         while self.err.read_line(&mut line).unwrap() > 0 && line.starts_with("  note: ") {
-            self.said.push_str(&line);
+            self.output.push_str(&line);
             line.clear();
         }
         assert!(line.contains(what), "not `{what}`: {line}");
-        self.said.push_str(&line);
+        self.output.push_str(&line);
         line
     }
 
@@ -152,10 +152,10 @@ impl Running {
         sleeps.into_iter().map(|(_, sleeps)| sleeps).collect()
     }
 
-    pub(crate) fn end(mut self) -> Said {
-        self.err.read_to_string(&mut self.said).unwrap();
+    pub(crate) fn end(mut self) -> RunOutput {
+        self.err.read_to_string(&mut self.output).unwrap();
         let output = self.child.wait_with_output().unwrap();
-        Said { err: self.said, ..Said::of(output) }
+        RunOutput { err: self.output, ..RunOutput::of(output) }
     }
 }
 
@@ -180,7 +180,7 @@ fn received_frames() -> u64 {
 }
 
 /// Datagrams for which the stack found no socket: listeners on the interface have seen them before.
-fn datagrams_for_nobody() -> u64 {
+fn datagrams_without_receiver() -> u64 {
     let table = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let names = lines.next().unwrap().split_whitespace();
@@ -223,8 +223,8 @@ fn every_lane_makes_a_row_of_every_frame_and_closes_its_ledger() {
         let running = Running::start(&world, spec, &out, &more);
         // More than asked for: the count is exact all the same.
         send(&world, FRAMES + 30);
-        let said = running.end().done();
-        assert!(said.err.contains("frames seen"), "{spec}: {}", said.err);
+        let output = running.end().done();
+        assert!(output.err.contains("frames seen"), "{spec}: {}", output.err);
         let rows = rows(&out);
         assert_eq!(rows.len(), FRAMES, "{spec}");
         let is_ours =
@@ -255,12 +255,12 @@ fn an_interrupt_ends_a_run_in_order_and_leaves_nothing_behind() {
         send(&world, FRAMES);
         await_count(&world, received_frames, before + FRAMES as u64);
         running.signal(signal);
-        let said = running.end().done();
+        let output = running.end().done();
         // Frames are in the lane's queue then, or were taken before: the flow is whole where the lane
         // drains, which kernel lanes do.
         if spec == "xdp" {
             let rows = rows(&out);
-            assert_eq!(rows.len(), 1, "{spec}: {rows:?} {}", said.err);
+            assert_eq!(rows.len(), 1, "{spec}: {rows:?} {}", output.err);
         }
         assert_eq!(attached(&world), "", "{spec}");
         assert_eq!(folder.names(), ["o.csv"], "{spec}");
@@ -281,9 +281,9 @@ fn a_duration_ends_a_run_and_json_tells_all_of_it() {
         .args(["--duration", "50ms"])
         .output()
         .unwrap();
-    let said = Said::of(output).done();
-    assert_eq!(said.err, "", "all is on standard output");
-    let json = said.json();
+    let output = RunOutput::of(output).done();
+    assert_eq!(output.err, "", "all is on standard output");
+    let json = output.json();
     assert_eq!((&json["closed"], &json["lane"]), (&true.into(), &"xdp".into()));
     assert_eq!(json["ports"][0]["obtained"], serde_json::json!(["native-xdp"]));
     assert_eq!(json["report"]["ended"], "stopped");
@@ -298,7 +298,7 @@ fn an_interface_with_a_program_on_it_is_busy() {
     for spec in ["xdp", "afxdp"] {
         let line = ["run", "features", "--lane", spec, "--on", "sut0", "-o", &second, "--pass"];
         let output = world.sut.namespace.command(LANEWAY).args(line).output().unwrap();
-        Said::of(output).refused(2, &["`sut0` is busy", "program"]);
+        RunOutput::of(output).refused(2, &["`sut0` is busy", "program"]);
         assert_eq!(folder.names(), ["a.csv.partial"], "{spec}");
     }
     running.signal(Signal::INT);
@@ -312,14 +312,14 @@ fn an_interface_that_disappears_ends_the_run_with_its_rows() {
     let folder = Folder::new();
     let out = folder.file("o.csv");
     let running = Running::start(&world, "packet", &out, &["--filter", FILTER]);
-    let before = world.sut.namespace.enter(datagrams_for_nobody).unwrap();
+    let before = world.sut.namespace.enter(datagrams_without_receiver).unwrap();
     send(&world, FRAMES);
-    await_count(&world, datagrams_for_nobody, before + FRAMES as u64);
+    await_count(&world, datagrams_without_receiver, before + FRAMES as u64);
     let delete = world.sut.namespace.command("ip").args(["link", "del", "sut0"]).status();
     assert!(delete.unwrap().success());
-    let said = running.end();
-    assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(said.err.lines().last().unwrap().contains("`sut0` disappeared"), "{}", said.err);
+    let output = running.end();
+    assert_eq!(output.code, Some(2), "{}", output.err);
+    assert!(output.err.lines().last().unwrap().contains("`sut0` disappeared"), "{}", output.err);
     assert_eq!(rows(&out).len(), FRAMES);
     assert_eq!(folder.names(), ["o.csv"]);
 }

@@ -11,5 +11,5 @@ mod host;
 mod live;
 mod metrics;
 mod offline;
-mod said;
+mod output;
 mod workers;

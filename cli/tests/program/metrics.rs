@@ -2,7 +2,7 @@
 //! the end.
 
 use crate::live::{Running, world};
-use crate::said::laneway;
+use crate::output::laneway;
 use laneway_netns::Topology;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,8 +49,8 @@ fn by_promtool(page: &str) {
         .stderr(Stdio::piped());
     let Ok(mut tool) = tool.spawn() else { return };
     tool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let told = tool.wait_with_output().unwrap();
-    assert!(told.status.success(), "{told:?}");
+    let output = tool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn is_name(name: &str) -> bool {
@@ -120,9 +120,9 @@ fn sum(page: &BTreeMap<String, f64>, family: &str) -> u64 {
 }
 
 /// A figure of the account.
-fn figure(said: &str, name: &str) -> u64 {
-    let line = said.lines().find_map(|line| line.trim().strip_prefix(name));
-    let line = line.unwrap_or_else(|| panic!("no `{name}` in {said}"));
+fn figure(printed: &str, name: &str) -> u64 {
+    let line = printed.lines().find_map(|line| line.trim().strip_prefix(name));
+    let line = line.unwrap_or_else(|| panic!("no `{name}` in {printed}"));
     let number = line.split_whitespace().next().unwrap_or_else(|| panic!("{line}"));
     number.replace(',', "").parse().unwrap_or_else(|_| panic!("{line}"))
 }
@@ -143,7 +143,7 @@ fn echoed(world: &Topology, to: SocketAddr) {
 }
 
 #[test]
-fn what_is_shown_while_it_runs_is_what_the_account_says_and_hostile_readers_harm_nobody() {
+fn figures_shown_while_it_runs_are_those_of_the_account_and_hostile_readers_do_no_harm() {
     let Some(world) = world() else { return };
     for spec in ["socket:batch=8", "uring"] {
         let words =
@@ -180,10 +180,10 @@ fn what_is_shown_while_it_runs_is_what_the_account_says_and_hostile_readers_harm
             thread::yield_now();
         };
         running.signal(Signal::INT);
-        let said = running.end().done();
+        let output = running.end().done();
         drop(slow);
 
-        assert_eq!(figure(&said.err, "datagrams seen"), DATAGRAMS, "{}", said.err);
+        assert_eq!(figure(&output.err, "datagrams seen"), DATAGRAMS, "{}", output.err);
         for family in ["port_rx_frames", "port_tx_frames", "app_rx_frames"] {
             let shown = sum(&page, &format!("laneway_{family}_total"));
             assert_eq!(shown, DATAGRAMS, "{spec}: {family} in {page:#?}");

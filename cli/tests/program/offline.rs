@@ -1,7 +1,7 @@
 //! `laneway features`: captures to rows.
 
 use crate::captures::{self, FRAME_BYTES, HEADER_BYTES, RECORD_HEADER_BYTES};
-use crate::said::{Folder, Said, command, laneway};
+use crate::output::{Folder, RunOutput, command, laneway};
 use laneway_capture::LinkType;
 use laneway_testkit::UdpFrame;
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,10 +33,10 @@ fn every_capture_is_rows_or_a_counted_reason_in_every_format() {
         for format in FORMATS {
             let out = folder.file(&format!("{level}.{format}"));
             let options = ["features", "--json", "--level", level, "--profile", "full", "-o", &out];
-            let said = Said::of(command(options).args(&captures).output().unwrap());
-            let json = said.json();
+            let output = RunOutput::of(command(options).args(&captures).output().unwrap());
+            let json = output.json();
             // Ours, and perhaps others.
-            assert_eq!(said.code, Some(2), "{said:?}");
+            assert_eq!(output.code, Some(2), "{output:?}");
             let damaged = json["damaged"].to_string();
             assert!(damaged.contains("damaged.pcap"), "{damaged}");
             assert_eq!(json["closed"], true);
@@ -76,8 +76,8 @@ fn rows_go_to_standard_output_unless_a_file_is_named() {
 
     let json = laneway(["features", &capture, "--json"]).done();
     assert_eq!(json.out, printed.out, "rows alone");
-    let told: serde_json::Value = serde_json::from_str(&json.err).unwrap();
-    assert_eq!(told["rows"], 30);
+    let report: serde_json::Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(report["rows"], 30);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_is_left_out_as_asked_is_named_in_the_ledger() {
 
     let filter = ["--filter", "eth / ipv4 / udp src is 4003 / end", "--strict"];
     let line = ["features", &capture, "-o", &out, "--json"];
-    let filtered = Said::of(command(line).args(filter).output().unwrap()).done();
+    let filtered = RunOutput::of(command(line).args(filter).output().unwrap()).done();
     let ledger = &filtered.json()["ledger"];
     assert_eq!((&ledger["delivered"], &ledger["drops"]["filtered_out"]), (&10.into(), &90.into()));
 
@@ -120,17 +120,17 @@ fn plain_ip_behind_another_link_layer_becomes_rows_and_what_cannot_is_a_loss() {
     let frame = UdpFrame::default().build();
     let raw = folder.file("raw.pcap");
     fs::write(&raw, captures::capture(LinkType::Raw, &[frame[14..].to_vec()])).unwrap();
-    let said = laneway(["features", &raw, "-o", &out, "--json", "--strict"]).done();
-    assert_eq!(said.json()["rows"], 1);
+    let output = laneway(["features", &raw, "-o", &out, "--json", "--strict"]).done();
+    assert_eq!(output.json()["rows"], 1);
 
     let radio = folder.file("radio.pcap");
     fs::write(&radio, captures::capture(LinkType::Other(127), &[frame])).unwrap();
-    let said = laneway(["features", &radio, "-o", &out, "--json"]);
-    let json = said.json();
+    let output = laneway(["features", &radio, "-o", &out, "--json"]);
+    let json = output.json();
     assert_eq!(json["ledger"]["drops"]["link_type_unknown"], 1);
     let radiotap = "127 (IEEE 802.11 with a radiotap header)";
     assert_eq!(json["link_types_unknown"][radiotap], 1);
-    said.refused(2, &["no frame could be read", radiotap]);
+    output.refused(2, &["no frame could be read", radiotap]);
     let printed = laneway(["features", &radio, "-o", &out]);
     assert_eq!(printed.code, Some(2), "an empty file is no success");
     assert!(printed.err.contains(&format!("1 frames of link type {radiotap}")), "{}", printed.err);
@@ -151,18 +151,18 @@ fn a_capture_that_is_cut_short_keeps_its_rows_and_the_code_says_so() {
     fs::write(&capture, &whole[..cut]).unwrap();
     for strict in [&[][..], &["--strict"]] {
         let line = ["features", &capture, "-o", &out];
-        let said = Said::of(command(line).args(strict).output().unwrap());
-        assert_eq!(said.code, Some(2));
-        let sentence = said.err.lines().last().unwrap();
+        let output = RunOutput::of(command(line).args(strict).output().unwrap());
+        assert_eq!(output.code, Some(2));
+        let sentence = output.err.lines().last().unwrap();
         for part in [&capture, "cut short at byte 3224", "the 40 complete", "kept"] {
             assert!(sentence.contains(part), "{part}: {sentence}");
         }
         check_file(&out, "csv", 40);
     }
     // The same on the lane that reads captures.
-    let said = laneway(["run", "features", "--lane", "pcap", "--on", &capture, "-o", &out]);
-    assert_eq!(said.code, Some(2), "{}", said.err);
-    assert!(said.err.lines().last().unwrap().contains("cut short"), "{}", said.err);
+    let output = laneway(["run", "features", "--lane", "pcap", "--on", &capture, "-o", &out]);
+    assert_eq!(output.code, Some(2), "{}", output.err);
+    assert!(output.err.lines().last().unwrap().contains("cut short"), "{}", output.err);
     check_file(&out, "csv", 40);
     assert_eq!(folder.names(), ["cut.pcap", "o.csv"]);
 }
@@ -175,9 +175,9 @@ fn rows_of_a_cut_capture_say_in_their_file_that_they_are_not_all() {
     fs::write(&capture, &whole[..whole.len() - 1]).unwrap();
     for (name, is_marked) in [("o.parquet", true), ("o.arrow", true), ("o.csv", false)] {
         let out = folder.file(name);
-        let said = laneway(["features", &capture, "-o", &out]);
-        assert_eq!(said.code, Some(2), "{}", said.err);
-        assert_eq!(said.err.contains("marked as incomplete"), is_marked, "{}", said.err);
+        let output = laneway(["features", &capture, "-o", &out]);
+        assert_eq!(output.code, Some(2), "{}", output.err);
+        assert_eq!(output.err.contains("marked as incomplete"), is_marked, "{}", output.err);
         // Metadata is text in both formats.
         let bytes = fs::read(&out).unwrap();
         let marks = ["laneway.incomplete", "cut short"].map(str::as_bytes);
@@ -187,16 +187,16 @@ fn rows_of_a_cut_capture_say_in_their_file_that_they_are_not_all() {
 }
 
 #[test]
-fn names_that_are_no_unicode_are_told_as_json_all_the_same() {
+fn names_that_are_no_unicode_are_reported_as_json_all_the_same() {
     let folder = Folder::new();
     let name = |bytes: &[u8]| Path::new(&folder.file("")).join(OsStr::from_bytes(bytes));
     let (capture, out) = (name(b"a\xff.pcap"), name(b"o\xff.csv"));
     fs::write(&capture, captures::udp(3)).unwrap();
     let offline = command(["features", "--json", "-o"]).arg(&out).arg(&capture).output().unwrap();
-    let json = Said::of(offline).done().json();
+    let json = RunOutput::of(offline).done().json();
     assert_eq!(json["rows"], 3);
-    for told in [&json["captures"][0], &json["output"]] {
-        assert!(told.as_str().unwrap().contains('\u{fffd}'), "{told}");
+    for name in [&json["captures"][0], &json["output"]] {
+        assert!(name.as_str().unwrap().contains('\u{fffd}'), "{name}");
     }
     let plain = folder.file("a.pcap");
     fs::write(&plain, captures::udp(3)).unwrap();
@@ -204,7 +204,7 @@ fn names_that_are_no_unicode_are_told_as_json_all_the_same() {
         .arg(&out)
         .output()
         .unwrap();
-    let json = Said::of(live).done().json();
+    let json = RunOutput::of(live).done().json();
     assert!(json["output"].as_str().unwrap().contains('\u{fffd}'), "{json}");
 }
 
@@ -216,16 +216,16 @@ fn lane_pcap_and_the_offline_run_give_the_same_rows() {
     for level in ["packet", "flow"] {
         let level = ["--level", level, "--idle-timeout", "50ms", "--first-packets", "4"];
         let offline = ["features", &capture, "-o", &all, "--workers", "1"];
-        Said::of(command(offline).args(level).output().unwrap()).done();
+        RunOutput::of(command(offline).args(level).output().unwrap()).done();
         let lane = ["run", "features", "--lane", "pcap", "--on", &capture, "-o", &one];
-        Said::of(command(lane).args(level).output().unwrap()).done();
+        RunOutput::of(command(lane).args(level).output().unwrap()).done();
         assert_eq!(sorted_lines(&all), sorted_lines(&one), "{level:?}");
     }
 }
 
 /// As `tcpdump -C` leaves them.
 #[test]
-fn parts_of_a_capture_are_said_to_be_cut_and_can_be_joined() {
+fn parts_of_a_capture_are_marked_as_cut_and_can_be_joined() {
     let folder = Folder::new();
     let (first, second) = (folder.file("a.pcap"), folder.file("b.pcap"));
     fs::write(&first, captures::udp(30)).unwrap();
@@ -272,8 +272,8 @@ fn a_reader_that_has_seen_enough_ends_the_run_quietly() {
             .unwrap();
         // A reader that reads a little and goes.
         child.stdout.take().unwrap().read_exact(&mut [0; 4]).unwrap();
-        let said = Said::of(child.wait_with_output().unwrap());
-        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{format}");
+        let output = RunOutput::of(child.wait_with_output().unwrap());
+        assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{format}");
     }
 }
 
@@ -328,10 +328,10 @@ fn the_first_interrupt_keeps_the_rows_so_far() {
     let folder = Folder::new();
     let (mut child, mut err) = interrupted(&folder.file("o.csv"));
     drop(child.stdin.take());
-    let mut said = String::new();
-    err.read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(3), "{said}");
-    assert!(said.lines().last().unwrap().contains("interrupted"), "{said}");
+    let mut printed = String::new();
+    err.read_to_string(&mut printed).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3), "{printed}");
+    assert!(printed.lines().last().unwrap().contains("interrupted"), "{printed}");
     assert_eq!(folder.names(), ["o.csv"]);
 }
 

@@ -1,7 +1,7 @@
 //! `laneway run features` and `laneway run echo` with several workers.
 
 use crate::live::{Running, attached, world_of};
-use crate::said::{Folder, laneway};
+use crate::output::{Folder, laneway};
 use laneway_engine::usable_cpus;
 use laneway_netns::{Topology, TopologyOptions};
 use laneway_testkit::skip;
@@ -84,8 +84,8 @@ fn flows(path: &str) -> Vec<(u16, u64)> {
 }
 
 /// The figures of each worker's line: seen and delivered.
-fn by_worker(said: &str) -> Vec<(u64, u64)> {
-    let table = said.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
+fn by_worker(printed: &str) -> Vec<(u64, u64)> {
+    let table = printed.lines().skip_while(|line| !line.starts_with("worker  CPU")).skip(1);
     let figure = |word: &str| word.replace(',', "").parse().unwrap();
     table
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
@@ -115,16 +115,16 @@ fn two_workers_give_together_the_flow_rows_of_one() {
         // What was sent is with them, or in a queue that they empty when they are woken.
         [&alone, &together].iter().for_each(|running| running.await_idle());
         [&alone, &together].iter().for_each(|running| running.signal(Signal::INT));
-        let (_, said) = (alone.end().done(), together.end().done());
+        let (_, output) = (alone.end().done(), together.end().done());
         let (of_one, of_two) = (flows(&one), flows(&two));
         assert_eq!(of_one.len(), FLOWS, "{spec}: {of_one:?}");
         assert!(of_one.iter().all(|&(_, packets)| packets == PACKETS as u64), "{of_one:?}");
-        assert_eq!(of_one, of_two, "{spec}: {}", said.err);
-        let workers = by_worker(&said.err);
-        assert_eq!(workers.len(), 2, "{spec}: {}", said.err);
-        assert!(workers.iter().all(|&(seen, _)| seen > 0), "{spec}: one was idle: {}", said.err);
+        assert_eq!(of_one, of_two, "{spec}: {}", output.err);
+        let workers = by_worker(&output.err);
+        assert_eq!(workers.len(), 2, "{spec}: {}", output.err);
+        assert!(workers.iter().all(|&(seen, _)| seen > 0), "{spec}: one was idle: {}", output.err);
         let delivered: u64 = workers.iter().map(|&(_, delivered)| delivered).sum();
-        assert_eq!(delivered, (FLOWS * PACKETS) as u64, "{spec}: {}", said.err);
+        assert_eq!(delivered, (FLOWS * PACKETS) as u64, "{spec}: {}", output.err);
         assert_eq!(attached(&world), "", "{spec}");
         assert_eq!(folder.names(), ["one.csv", "two.csv"], "{spec}");
     }
@@ -140,9 +140,9 @@ fn a_count_is_exact_over_all_workers_and_ends_them() {
     let mut running = Running::app(&world, &[&words[..], &more].concat());
     running.await_line("asked for");
     send(&world);
-    let said = running.end().done();
-    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 101, "{}", said.err);
-    assert!(said.err.contains("to the count asked for"), "{}", said.err);
+    let output = running.end().done();
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 101, "{}", output.err);
+    assert!(output.err.contains("to the count asked for"), "{}", output.err);
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn more_workers_than_queues_are_refused_with_the_command_that_adds_some() {
     let folder = Folder::new();
     let out = folder.file("o.csv");
     let words = ["run", "features", "--lane", "afxdp:queue=1", "--on", "sut0", "-o", &out];
-    let mut command = world.sut.namespace.command(crate::said::LANEWAY);
+    let mut command = world.sut.namespace.command(crate::output::LANEWAY);
     let output = command.args(words).args(["--workers", "2", "--drop"]).output().unwrap();
-    crate::said::Said::of(output).refused(2, &["afxdp", "queue"]);
+    crate::output::RunOutput::of(output).refused(2, &["afxdp", "queue"]);
     assert_eq!(attached(&world), "");
     assert!(folder.names().is_empty(), "{:?}", folder.names());
 }
@@ -234,15 +234,15 @@ fn two_workers_share_one_service_and_each_is_asked() {
             _ => all_streams_come_back(&world, to),
         };
         running.signal(Signal::INT);
-        let said = running.end().done();
-        assert!(answered, "{spec} {shape}: {}", said.err);
+        let output = running.end().done();
+        assert!(answered, "{spec} {shape}: {}", output.err);
         if matches!(spec, "socket" | "uring") {
-            assert!(said.err.contains("reuseport"), "{spec} {shape}: {}", said.err);
+            assert!(output.err.contains("reuseport"), "{spec} {shape}: {}", output.err);
         }
-        let workers = by_worker(&said.err);
-        assert_eq!(workers.len(), 2, "{spec} {shape}: {}", said.err);
+        let workers = by_worker(&output.err);
+        assert_eq!(workers.len(), 2, "{spec} {shape}: {}", output.err);
         let idle = workers.iter().any(|&(seen, sent)| seen == 0 || sent == 0);
-        assert!(!idle, "{spec} {shape}: one was idle: {}", said.err);
+        assert!(!idle, "{spec} {shape}: one was idle: {}", output.err);
         assert_eq!(attached(&world), "", "{spec}");
     }
 }
@@ -258,14 +258,14 @@ fn pings_are_answered_once_by_two_workers() {
         let running = Running::app(&world, &words);
         // All at once: ping then has seen no answer when it decides how long it waits for them.
         let words = ["-c", "5", "-l", "5", "-W", "30", OURS];
-        let output = world.generator.namespace.command("ping").args(words).output();
+        let ping = world.generator.namespace.command("ping").args(words).output();
         running.signal(Signal::INT);
-        let said = running.end().done();
-        let Ok(output) = output else { return skip("no program ping; install iputils-ping") };
-        let pinged = String::from_utf8(output.stdout).unwrap();
-        assert!(pinged.contains("5 received"), "{spec}: {pinged}\n{}", said.err);
+        let output = running.end().done();
+        let Ok(ping) = ping else { return skip("no program ping; install iputils-ping") };
+        let pinged = String::from_utf8(ping.stdout).unwrap();
+        assert!(pinged.contains("5 received"), "{spec}: {pinged}\n{}", output.err);
         assert!(!pinged.contains("duplicate"), "{spec}: both answered: {pinged}");
-        assert_eq!(by_worker(&said.err).len(), 2, "{spec}: {}", said.err);
+        assert_eq!(by_worker(&output.err).len(), 2, "{spec}: {}", output.err);
     }
 }
 

@@ -177,7 +177,7 @@ fn reports(frame: &[u8], group: [u8; 4]) -> bool {
 }
 
 #[test]
-fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes_up() {
+fn groups_are_reported_to_the_network_again_when_the_input_is_made_again_or_comes_up() {
     let Some(world) = World::new() else { return };
     let rules = world.rules("rules.toml", RULES);
     for lane in ["socket", "uring"] {
@@ -202,7 +202,7 @@ fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes
             let spec = "packet".parse().expect("a spec");
             let (opened, is_open) = mpsc::channel();
             let world = &world;
-            let is_told = thread::scope(|scope| {
+            let is_reported = thread::scope(|scope| {
                 let watch = scope.spawn(move || {
                     let hear = || {
                         let open = PacketLane::open(&spec, &["src0"], OpenOptions::default());
@@ -226,7 +226,7 @@ fn the_network_is_told_of_the_groups_again_when_the_input_is_made_again_or_comes
                 ip(&world.relay, "link set dev in0 up");
                 watch.join().expect("it does not panic")
             });
-            assert!(is_told, "{lane}: no report (made anew: {anew})");
+            assert!(is_reported, "{lane}: no report (made anew: {anew})");
             until(world, "it receives", |state| waits(state)[0].is_none());
             // And what is sent there arrives.
             let (source, sink) = (world.at_source("0.0.0.0:0"), world.at_sink("198.51.100.4:6000"));
@@ -290,7 +290,7 @@ fn a_group_that_names_no_interface_is_joined_again_where_the_kernel_chooses_by_t
     }
 }
 
-/// Whether somebody in the relay's namespace is a member of the group on this interface.
+/// Whether a socket in the relay's namespace is a member of the group on this interface.
 fn is_member(world: &World, interface: &str) -> bool {
     let output = world.relay.command("ip").args(["maddr", "show", "dev", interface]).output();
     text(&output.expect("iproute2").stdout).contains("239.1.1.1")
@@ -306,7 +306,7 @@ fn until_member(world: &World, interface: &str) {
 }
 
 #[test]
-fn on_lanes_of_frames_an_interface_that_is_gone_is_said_and_the_others_go_on() {
+fn on_lanes_of_frames_an_interface_that_is_gone_is_reported_and_the_others_go_on() {
     let Some(world) = World::new() else { return };
     let rules = world.rules("rules.toml", RULES);
     for lane in ["packet", "afxdp", "dpdk:net_af_packet,no-huge"] {
@@ -331,7 +331,7 @@ fn on_lanes_of_frames_an_interface_that_is_gone_is_said_and_the_others_go_on() {
         (0..20).for_each(|n| relays(n, true));
         drop(cable);
         (20..60).for_each(|n| relays(n, false));
-        until(&world, "it is said", |state| {
+        until(&world, "it is reported", |state| {
             waits(state)[2]
                 .as_ref()
                 .is_some_and(|why| why.contains("`out1`") && why.contains("gone"))

@@ -32,13 +32,13 @@ mod video;
 
 /// The binary under test.
 const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
-/// Who waits for a datagram that does not come gives up; long, because it ends nothing but a test that fails.
+/// A test that waits for a datagram that does not come gives up; long, because it ends nothing but a test that fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Lanes of the kernel's sockets.
 const SOCKETS: [&str; 4] = ["socket", "socket:batch=64,gso,gro", "uring", "uring:gso,gro"];
 /// Lanes with a stack of the relay's own.
 const STACKS: [&str; 2] = ["packet", "afxdp"];
-/// Who the relay is there.
+/// The relay's address there.
 const ADDRESSES: &str = "192.0.2.1/24@in0,fd01::1/64@in0,198.51.100.1/24@out0,fd02::1/64@out0";
 
 /// A source, the relay and a sink, a cable between each two.
@@ -428,11 +428,11 @@ fn in_the_kernel_the_same_rules_give_the_same_datagrams_and_change_while_it_runs
     let mut command = world.relay.command(LANEWAY);
     command.args(["run", "relay", "--lane", "xdp", "--duration", "30s", "--config", &strange]);
     let output = command.args(&arguments[2..]).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    let why = said.lines().find(|line| line.starts_with("laneway: ")).unwrap_or(&said);
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let why = printed.lines().find(|line| line.starts_with("laneway: ")).unwrap_or(&printed);
     for part in ["`tv`", "198.51.100.77", "ping"] {
-        assert!(why.contains(part), "`{part}` is missing in: {said}");
+        assert!(why.contains(part), "`{part}` is missing in: {printed}");
     }
     let running = world.start("xdp", &arguments);
     for group in ["239.1.1.1", "239.1.1.2", "239.1.1.3", "ff15::1"] {
@@ -562,9 +562,9 @@ fn rules_are_replaced_under_traffic_and_the_others_lose_nothing() {
                 numbers
             });
             for round in 1..=3usize {
-                let said = world.done(&["replace", &files[round % 2]]);
-                assert!(said.contains("1 rules untouched"), "{said}");
-                assert_eq!(said.matches(" in force").count(), usize::from(RULES), "{lane}");
+                let answer = world.done(&["replace", &files[round % 2]]);
+                assert!(answer.contains("1 rules untouched"), "{answer}");
+                assert_eq!(answer.matches(" in force").count(), usize::from(RULES), "{lane}");
             }
             drop(over);
             (sender.join().unwrap(), receiver.join().unwrap())
@@ -708,7 +708,7 @@ fn is_member(namespace: &Namespace, interface: &str, group: &str) -> bool {
 }
 
 #[test]
-fn a_watcher_is_told_until_it_leaves_and_the_socket_goes_with_the_run() {
+fn a_watcher_is_sent_news_until_it_leaves_and_the_socket_goes_with_the_run() {
     let Some(world) = World::new() else { return };
     let running = world.start("socket", &[]);
     assert_eq!(world.done(&["list"]), "no rules\n");

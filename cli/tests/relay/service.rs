@@ -1,5 +1,5 @@
 //! A relay as a service: what it gives up once it runs, how another process goes on where it ends, and what it
-//! tells who started it.
+//! tells the service manager that started it.
 
 use super::*;
 use std::io::Write as _;
@@ -121,7 +121,7 @@ fn a_run_keeps_what_live_rules_need_and_rules_still_come_and_go() {
 }
 
 #[test]
-fn privileges_are_kept_where_that_is_asked_for_and_what_is_gone_is_said() {
+fn privileges_are_kept_where_that_is_asked_for_and_what_is_given_up_is_reported() {
     let Some(world) = World::new() else { return };
     let rule = |port| {
         format!(
@@ -157,7 +157,7 @@ fn numbered<R>(world: &World, test: impl FnOnce() -> R) -> (R, Vec<u32>, u32) {
             while !is_over.load(Ordering::Relaxed) {
                 source.send_to(&n.to_be_bytes(), "239.9.9.9:5000").unwrap();
                 n += 1;
-                // So that a socket has room for as long as a busy machine leaves everybody waiting.
+                // So that a socket has room for as long as a busy machine leaves every process waiting.
                 thread::sleep(Duration::from_millis(2));
             }
             source.send_to(&u32::MAX.to_be_bytes(), "239.9.9.9:5000").unwrap();
@@ -309,20 +309,20 @@ fn on_lanes_without_sockets_of_the_kernels_a_successor_has_the_rules_and_says_wh
     source.send_to(b"there", "239.1.0.1:5000").unwrap();
     let mut bytes = [0; 16];
     assert_eq!(receive(&sink, &mut bytes).unwrap(), 5);
-    let said = text(&second.end().stderr);
-    assert!(said.contains("lost by taking over: what arrives between"), "{said}");
+    let printed = text(&second.end().stderr);
+    assert!(printed.contains("lost by taking over: what arrives between"), "{printed}");
     // No relay is left to follow.
     let output = follow(&world, "socket", &[]).output();
     refused(&output, &["cannot talk to"]);
 }
 
 #[test]
-fn who_started_it_is_told_when_it_relays_reads_rules_again_and_ends() {
+fn the_service_manager_is_notified_when_it_relays_reads_rules_again_and_ends() {
     let Some(world) = World::new() else { return };
     let path = world.folder.file("notify");
     let supervisor = UnixDatagram::bind(&path).unwrap();
     supervisor.set_read_timeout(Some(PATIENCE)).unwrap();
-    let told = || {
+    let notified = || {
         let mut bytes = [0; 256];
         let n = supervisor.recv(&mut bytes).expect("the relay reports its state");
         text(&bytes[..n])
@@ -334,14 +334,14 @@ fn who_started_it_is_told_when_it_relays_reads_rules_again_and_ends() {
     command.args(["--config", &rules]).env("NOTIFY_SOCKET", &path);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = Running { child: Some(command.spawn().unwrap()) };
-    assert_eq!(told(), "READY=1\n");
+    assert_eq!(notified(), "READY=1\n");
     is_confined(&running, "socket", 0);
     world.done(&["replace", &rules]);
-    let reloading = told();
+    let reloading = notified();
     assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
-    assert_eq!(told(), "READY=1\n");
+    assert_eq!(notified(), "READY=1\n");
     running.account("socket");
-    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(notified(), "STOPPING=1\n");
 }
 
 /// A unit that ships, with this program in place of the installed one.
@@ -384,9 +384,9 @@ fn systemd_takes_the_units() {
         fs::write(&path, unit(name)).unwrap();
         let verified = Command::new("systemd-analyze").args(["verify", &path]).output();
         let Ok(output) = verified else { return skip("systemd-analyze is not installed") };
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        let printed = format!("{}{}", text(&output.stdout), text(&output.stderr));
         // What is wrong with other units of the host is none of ours.
-        let ours: Vec<&str> = said.lines().filter(|line| line.contains(name)).collect();
-        assert!(ours.is_empty(), "{said}");
+        let ours: Vec<&str> = printed.lines().filter(|line| line.contains(name)).collect();
+        assert!(ours.is_empty(), "{printed}");
     }
 }

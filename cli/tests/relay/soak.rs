@@ -303,7 +303,7 @@ fn watch(seen: &Mutex<Arrived>, marker: &AtomicU64, is_over: &AtomicBool, ready:
             continue;
         };
         let Some((to, group, number)) = read(&frame[..bytes]) else { continue };
-        let mut seen = seen.lock().expect("nobody panics with it");
+        let mut seen = seen.lock().expect("no thread panics with it");
         seen.copies += 1;
         let numbers = seen.by_output.entry((to, group)).or_default();
         let (is_new, highest) = (numbers.add(number), numbers.highest);
@@ -547,8 +547,8 @@ fn soak(spec: &str, seconds: u64, seed: u64) {
         drop(ending);
         (memory_kb, status, account)
     });
-    let seen = seen.into_inner().expect("nobody panicked with it");
-    let done = done.into_inner().expect("nobody panicked with it");
+    let seen = seen.into_inner().expect("no thread panicked with it");
+    let done = done.into_inner().expect("no thread panicked with it");
     judge((world, &lane), (&sent, &seen, &done), memory_kb, (&status, &account));
 }
 
@@ -607,7 +607,7 @@ fn judge(
         );
     }
     let wrong = &seen.wrong[..seen.wrong.len().min(10)];
-    assert!(wrong.is_empty(), "twice, or to somebody else: {wrong:?}");
+    assert!(wrong.is_empty(), "twice, or to another receiver: {wrong:?}");
     // A send through io_uring that meets the error of an earlier datagram is made again behind those that were asked
     // for with it. Where a far end flaps, a lane of frames offers again what it refused.
     let [stays, _] = seen.late;

@@ -66,8 +66,8 @@ fn ffmpeg_receives_the_frames_that_ffmpeg_sends_through_it() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         let output = sink.child.take().expect("it was started").wait_with_output().unwrap();
         assert!(output.status.success(), "{lane}: {}", text(&output.stderr));
-        let came = frames(&fs::read_to_string(&received).unwrap());
-        assert_eq!(came, wanted, "{lane}");
+        let arrived = frames(&fs::read_to_string(&received).unwrap());
+        assert_eq!(arrived, wanted, "{lane}");
         let account = running.account(lane);
         assert!(account["copies"]["sent"].as_u64().is_some_and(|n| n > 40), "{account:#}");
     }

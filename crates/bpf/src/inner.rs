@@ -5,7 +5,7 @@
 //! program runs that may have found the former map, and frees it when its last reader has gone. A second
 //! table beside the first and a number that says which is in force would do the same for tables of one
 //! size; this way each table is as large as it has to be, there may be any number of them, and no entry
-//! is ever written or taken out where somebody reads.
+//! is ever written or taken out where a program reads.
 
 use crate::{BpfError, load::libbpf};
 use libbpf_rs::{

@@ -2,7 +2,7 @@
 //!
 //! Order matters and is fixed here: constants and sizes before the load (so that the verifier
 //! removes what is switched off), rings into the array of maps and map entries after it, all
-//! before anybody can attach the program.
+//! before the caller can attach the program.
 
 use crate::{BpfError, Maps, Rings, inner::Inner, messages, signals::Undisturbed};
 use laneway_core::{ConfigValue, KernelHalf, RecordStream};

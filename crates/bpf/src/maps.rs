@@ -333,7 +333,7 @@ impl<'a> Shape<'a> {
             first = false;
             match self.read(&key, &mut value) {
                 Ok(true) => each(&key, &value),
-                // Somebody removed it between the two calls.
+                // It was removed between the two calls.
                 Ok(false) => {}
                 Err(code) => return Err(self.refused("read", code)),
             }

@@ -1,4 +1,4 @@
-//! Facts about a loaded program, and programs that somebody else has loaded.
+//! Facts about a loaded program, and programs that another process has loaded.
 
 use crate::{BpfError, load::libbpf};
 use libbpf_rs::{
@@ -38,7 +38,7 @@ fn name(info: &bpf_prog_info) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// An XDP program that somebody else has loaded. It stays loaded at least as long as this.
+/// An XDP program that another process has loaded. It stays loaded at least as long as this.
 #[derive(Debug)]
 pub struct XdpProgram {
     program: OwnedFd,

@@ -1,5 +1,5 @@
 //! The record rings of a kernel half: one BPF ring buffer per possible CPU, read through memory
-//! shared with the kernel, and a word that says whether anybody is asleep.
+//! shared with the kernel, and a word that says whether a reader is asleep.
 //!
 //! A ring per CPU because producers of one ring share its lock: two already cost two thirds of the
 //! rate of one. Wake-ups are adaptive: the word is 0 while the reader is awake, otherwise how many

@@ -392,7 +392,7 @@ fn an_entry_names_a_program_and_a_map_of_entries_is_swapped_whole() {
         loaded.maps().set("exits", &zero, &exits(&["two", "one"])).unwrap();
         sender.send(&frame(80));
         assert_eq!(second.receive(), stamped("two", 80));
-        assert_eq!(first.receive(), stamped("one", 80), "nothing of 70 bytes came in between");
+        assert_eq!(first.receive(), stamped("one", 80), "nothing of 70 bytes was in between");
     });
 }
 
@@ -437,7 +437,7 @@ fn without_privilege_the_error_names_the_capabilities() {
 }
 
 #[test]
-fn what_a_map_cannot_do_is_said() {
+fn what_a_map_cannot_do_is_reported() {
     if skipped() {
         return;
     }

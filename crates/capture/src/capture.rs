@@ -1,8 +1,8 @@
 //! A whole capture in memory, for replay: the bytes of every frame in one block, and an index of fixed-size entries.
 //!
 //! Assumes that the caller has a bound in mind and states it; the load stops there with a clear error instead of
-//! filling the machine. A damaged capture fails to load: a replay must not silently be a shorter one. (Who wants the
-//! records before the damage reads them with [`Reader`].)
+//! filling the machine. A damaged capture fails to load: a replay must not silently be a shorter one. (A caller that
+//! wants the records before the damage reads them with [`Reader`].)
 
 use crate::error::ReadError;
 use crate::format::{Record, RecordRef};

@@ -50,7 +50,7 @@ pub struct Record<'a> {
     pub data: &'a [u8],
 }
 
-/// A record by place instead of by borrow: where its bytes lie in a buffer that someone else holds.
+/// A record by place instead of by borrow: where its bytes lie in a buffer that the caller holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef {
     /// Nanoseconds since 1970-01-01 UTC, as in [`Record`].

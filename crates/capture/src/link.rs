@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_ip_is_told_by_its_version() {
+    fn raw_ip_is_recognised_by_its_version() {
         assert_eq!(network(LinkType::Raw, &[0x45]), Ok((0x0800, 0)));
         assert_eq!(network(LinkType::Raw, &[0x60]), Ok((0x86dd, 0)));
         assert_eq!(network(LinkType::Raw, &[0x50]), Err(Unsupported::IpVersion(5)));

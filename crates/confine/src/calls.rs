@@ -35,7 +35,7 @@ pub enum Forbidden {
 }
 
 impl Forbidden {
-    pub(crate) fn said(self) -> &'static str {
+    pub(crate) fn effect(self) -> &'static str {
         match self {
             Forbidden::Fail => "fail",
             Forbidden::Log => "are logged",
@@ -112,7 +112,7 @@ const MEMORY: &[c_long] = &[
     libc::SYS_munmap,
 ];
 
-/// Threads, their clocks, their signals, and who they are. `clone` is apart.
+/// Threads, their clocks, their signals, and their identity. `clone` is apart.
 const THREADS: &[c_long] = &[
     libc::SYS_capget,
     libc::SYS_clock_getres,

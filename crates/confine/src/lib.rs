@@ -114,7 +114,7 @@ impl std::fmt::Display for Confinement {
                 write!(out, "capabilities {}", names.join(" "))?;
             }
         }
-        write!(out, "; other system calls than a run makes {}", self.forbidden.said())
+        write!(out, "; other system calls than a run makes {}", self.forbidden.effect())
     }
 }
 
@@ -123,12 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_said_once_and_in_order() {
+    fn what_is_kept_is_named_once_and_in_order() {
         let kept = [Capability::Bpf, Capability::NetAdmin, Capability::Bpf];
         let confinement = Confinement::new(&kept, &[Calls::Bpf], Forbidden::Fail).unwrap();
-        let said = confinement.to_string();
+        let text = confinement.to_string();
         assert_eq!(
-            said,
+            text,
             "capabilities CAP_NET_ADMIN CAP_BPF; other system calls than a run makes fail"
         );
         let none = Confinement::new(&[], &[], Forbidden::Kill).unwrap().to_string();

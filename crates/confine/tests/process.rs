@@ -107,12 +107,12 @@ fn again(what: &str) -> Output {
 
 fn holds(what: &str) {
     let output = again(what);
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let why = String::from_utf8_lossy(&output.stderr);
     if why.contains("CONFIG_SECCOMP_FILTER") {
         return skip(why);
     }
-    assert!(output.status.success() && why.contains(HELD), "{said}{why}");
+    assert!(output.status.success() && why.contains(HELD), "{printed}{why}");
 }
 
 #[test]

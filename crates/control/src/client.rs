@@ -20,7 +20,7 @@ pub const HANDED_MAX: usize = 20_000;
 pub enum ClientError {
     /// No app listens there.
     #[error("cannot talk to {}: {why}", path.display())]
-    Nobody {
+    NotListening {
         /// The socket.
         path: PathBuf,
         /// What connecting says.
@@ -95,7 +95,8 @@ impl Client {
             socket.set_write_timeout(Some(ANSWER_WAIT))?;
             Ok(socket)
         });
-        let socket = socket.map_err(|why| ClientError::Nobody { path: path.to_owned(), why })?;
+        let socket =
+            socket.map_err(|why| ClientError::NotListening { path: path.to_owned(), why })?;
         let input = BufReader::new(Socket { socket, handed: Vec::new() });
         let line = String::new();
         Ok(Client { path: path.to_owned(), input, line, heard: 0, is_refused: false })

@@ -103,9 +103,9 @@ mod tests {
         assert_eq!(arrived.len(), 2);
         UnixStream::from(arrived.remove(0)).write_all(b"!").unwrap();
         drop(arrived);
-        let mut said = String::new();
-        kept.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "!", "and closed when nobody has them");
+        let mut read = String::new();
+        kept.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "!", "and closed when no process has them");
 
         send(&one, b"c", &[one.as_fd(); 3]).unwrap();
         assert_eq!(wire.read(&mut bytes).unwrap(), 1);

@@ -1,11 +1,11 @@
-//! The socket's file, and who may speak there.
+//! The socket's file, and which clients may speak there.
 //!
 //! ```text
 //!   open ─▶ serve ─▶ clients come and go ─▶ drop: no new client, answers under way are finished, the file goes
 //!                └─▶ listener ─(descriptor)─▶ a successor: adopt ─▶ serve;   here: let_go, the file stays
 //! ```
 
-use crate::said::Answerer;
+use crate::answer::Answerer;
 use crate::talk::{converse, refuse};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -51,7 +51,7 @@ pub struct ControlSocket {
     /// Device and inode: another file of the same name is not ours to remove.
     identity: (u64, u64),
     serving: Option<Serving>,
-    /// Somebody else serves it from now on.
+    /// Another process serves it from now on.
     is_let_go: bool,
 }
 
@@ -206,7 +206,7 @@ impl Drop for Serving {
     }
 }
 
-/// Who is being served.
+/// The clients being served.
 #[derive(Debug, Default)]
 struct Clients(Mutex<Here>);
 
@@ -294,7 +294,7 @@ fn admit(client: UnixStream, clients: &Arc<Clients>, answerer: &Arc<dyn Answerer
     let _ = thread::Builder::new().name("control-client".to_owned()).spawn(talk);
 }
 
-/// Whether it is the user of this process, or root, who speaks; who else, if not.
+/// Whether the client is the user of this process, or root; which other user, if not.
 fn is_known(client: &UnixStream) -> Result<(), String> {
     let known = |uid: rustix::process::Uid| uid.is_root() || uid == geteuid();
     match sockopt::socket_peercred(client) {

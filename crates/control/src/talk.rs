@@ -1,9 +1,9 @@
 //! The server's side of one conversation.
 
 use crate::REFUSED;
+use crate::answer::{Answerer, LineAnswer, Teller, framed};
 use crate::lines::{Next, next_line};
 use crate::rights::{DESCRIPTORS_MAX, Missing, Wire, send};
-use crate::said::{Answerer, Said, Teller, framed};
 use std::io::{self, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -35,28 +35,30 @@ pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::
             Next::Nothing => return Ok(()),
         }
         let text = String::from_utf8_lossy(&line);
-        let said = match input.get_mut().arrived() {
+        let answer = match input.get_mut().arrived() {
             Ok(none) if none.is_empty() => answerer.answer(&text),
             Ok(descriptors) => answerer.answer_with(&text, descriptors),
-            Err(Missing) => Said::Wrong(format!(
+            Err(Missing) => LineAnswer::Wrong(format!(
                 "descriptors were lost on the way, so nothing was done; pass up to {DESCRIPTORS_MAX} with a \
                  line, and look at `ulimit -n` of this process"
             )),
         };
-        match said {
-            Said::Done(lines) => client.write_all(format!("{}\n", framed(&lines)).as_bytes())?,
-            Said::Wrong(lines) => refuse(client, &lines)?,
-            Said::Handed(lines, descriptors) => {
+        match answer {
+            LineAnswer::Done(lines) => {
+                client.write_all(format!("{}\n", framed(&lines)).as_bytes())?
+            }
+            LineAnswer::Wrong(lines) => refuse(client, &lines)?,
+            LineAnswer::Handed(lines, descriptors) => {
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 send(client, format!("{}\n", framed(&lines)).as_bytes(), &borrowed)?;
             }
-            Said::Told(tell) => {
+            LineAnswer::Streamed(tell) => {
                 let mut teller = Teller::new(client, !input.buffer().is_empty());
                 // Whether there was no more or the client had enough: the answer ends.
                 let _ = tell(&mut teller);
                 client.write_all(b"\n")?;
             }
-            Said::Quit => return client.write_all(b"\n"),
+            LineAnswer::Quit => return client.write_all(b"\n"),
         }
     }
 }

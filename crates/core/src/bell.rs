@@ -136,7 +136,7 @@ mod tests {
         assert!(bell.answer());
         write(&bell.0.event, &1u64.to_ne_bytes()).expect("room");
         assert!(is_readable(&bell));
-        assert!(!bell.answer() && !is_readable(&bell), "taken, and nobody is called for it");
+        assert!(!bell.answer() && !is_readable(&bell), "taken, and no app is called for it");
         bell.ring();
         assert!(bell.answer() && !is_readable(&bell));
     }
@@ -167,6 +167,6 @@ mod tests {
         while bell.0.state.load(Ordering::Relaxed) > 0 {
             bell.answer();
         }
-        assert!(!is_readable(&bell), "nothing is left to wake anybody");
+        assert!(!is_readable(&bell), "nothing is left to wake a worker");
     }
 }

@@ -70,7 +70,7 @@ drop_reasons! {
     Malformed = 16 "malformed",
     /// A checksum does not fit the bytes.
     BadChecksum = 17 "bad_checksum",
-    /// Addressed to somebody else.
+    /// Addressed to another host.
     NotForUs = 18 "not_for_us",
     /// No listener on the port, or for the protocol, that it is addressed to.
     NoListener = 19 "no_listener",

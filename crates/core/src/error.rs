@@ -19,7 +19,7 @@ pub enum LaneError {
     /// The kernel or a missing privilege refuses.
     #[error("{lane}: not permitted to {doing}; {hint}")]
     NotPermitted { lane: String, doing: String, hint: String },
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("{lane}: `{name}` is busy: {why}; {hint}")]
     Busy { lane: String, name: String, why: String, hint: String },
     /// Asked for and not obtained.

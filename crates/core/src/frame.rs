@@ -1,4 +1,4 @@
-//! Frames in a lane's memory: who owns the bytes, who may touch them, and how they come back.
+//! Frames in a lane's memory: which side owns the bytes, which may touch them, and how they come back.
 //!
 //! ```text
 //!   Region (one mapping: UMEM, ring, heap)     kept alive by Rc: by the lane and its bursts

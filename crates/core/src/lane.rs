@@ -114,8 +114,8 @@ pub trait FrameLane: Lane {
     fn settle(&mut self, port: PortId) -> Result<(), LaneError>;
 
     /// How many frames that were to leave by `port` have been counted as refused so far
-    /// ([`TxRefused`](crate::DropReason::TxRefused)), without a system call: for who counts what it sent itself. A lane
-    /// that leaves this out has its refusals counted beside that.
+    /// ([`TxRefused`](crate::DropReason::TxRefused)), without a system call: for apps that count what they sent
+    /// themselves. A lane that leaves this out has its refusals counted beside that.
     fn refused(&self, _port: PortId) -> u64 {
         0
     }

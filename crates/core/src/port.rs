@@ -38,7 +38,7 @@ pub struct PortPlan {
     /// What is longer than the interface's MTU leaves in fragments, where the lane makes some. Else it is dropped
     /// and counted as too long.
     pub fragments: bool,
-    /// What people call it, for who reads its counters.
+    /// Its name, for readers of its counters.
     pub label: Option<String>,
 }
 

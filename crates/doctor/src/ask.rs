@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 
 /// Of what the kernel counts in a buffer, what is to be asked for is half: it doubles what is asked.
 const DOUBLED: u64 = 2;
-/// What the kernel lets anybody ask for at most: the numbers of its settings are `int`.
+/// What the kernel lets any process ask for at most: the numbers of its settings are `int`.
 const SETTING_MAX: u64 = i32::MAX as u64;
 /// How long one round of the kernel's receive work may take, by itself.
 const BUDGET_US: &str = "net.core.netdev_budget_usecs";
@@ -246,13 +246,13 @@ pub(crate) mod tests {
             ],
         );
         let examined = examine(&ALL, &LOAD, &Sysctls::below(&host.0)).unwrap();
-        let told: Vec<_> = examined
+        let shown: Vec<_> = examined
             .findings
             .iter()
             .map(|finding| (finding.name, finding.found, finding.needed, finding.is_short()))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 ("ring depth (depth=)", None, 32_768, false),
                 ("net.core.wmem_max", Some(212_992), 3070 * 2304 / 2, true),

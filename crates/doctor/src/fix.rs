@@ -4,7 +4,7 @@
 //!   fix: read ─▶ write the undo file, whole ─▶ write settings ─▶ read back        undo: read the file ─▶ every setting
 //!                     └── one fails: those written go back, the file goes             that is what was left goes back
 //! ```
-//! The file is one that `sysctl -p` reads as well, but that would not look whether somebody changed a setting since.
+//! The file is one that `sysctl -p` reads as well, but that would not look whether a setting was changed since.
 
 use crate::ask::{Examined, Finding};
 use crate::setting::{Setting, Sysctls, at};
@@ -60,7 +60,7 @@ pub struct PutBack {
     pub left: u64,
     /// What was found.
     pub found: u64,
-    /// What it is now: as before, unless somebody had changed it since.
+    /// What it is now: as before, unless it was changed since.
     pub now: u64,
 }
 

@@ -12,7 +12,7 @@
 //! row; this crate knows no app.
 //!
 //! What must always hold: examining changes nothing; the file that undoes is whole before the first setting is
-//! changed; undoing writes settings of this table only, and leaves one alone that somebody changed since.
+//! changed; undoing writes settings of this table only, and leaves one alone that was changed since.
 #![forbid(unsafe_code)]
 
 mod ask;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_charges_what_is_said_here() {
+    fn the_kernel_charges_the_bytes_that_are_stated_here() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
         for bytes in [1u64, 100, 300, 500, 700, 1316, 1472, 4000] {

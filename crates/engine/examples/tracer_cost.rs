@@ -121,7 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let began_ns = MonotonicClock.now_ns();
         for _ in 0..EVENTS {
             let now = recorder.now();
-            recorder.told(points::NAPI_POLL, now, 0);
+            recorder.instant(points::NAPI_POLL, now, 0);
         }
         let took_ns = (MonotonicClock.now_ns() - began_ns) as f64;
         per_event_ns = per_event_ns.min(took_ns / EVENTS as f64);

@@ -78,10 +78,10 @@ impl<L: FrameLane, A: FrameApp> Shape<L, A> for Frames {
                 let burst = lane.lend(port, BURST_FRAMES_MAX)?;
                 let frames = burst.len();
                 if frames > 0 {
-                    let lent = probe.called(points::LEND, began, frames);
+                    let borrowed = probe.called(points::LEND, began, frames);
                     *fill = app.fill(port, burst, Turn { now_ns: pace.read() });
                     worked |= (0..frames).any(|i| burst.verdict(i) != Verdict::Drop);
-                    let filled = probe.called(points::APP_FILL, lent, frames);
+                    let filled = probe.called(points::APP_FILL, borrowed, frames);
                     lane.settle(port)?;
                     probe.called(points::SETTLE, filled, frames);
                 }

@@ -80,7 +80,7 @@ impl Probe {
         rest -= usize::from(first);
         while rest > 0 {
             let more = clipped(rest);
-            recorder.came(number(port), clipped(asked), more, now);
+            recorder.received_within(number(port), clipped(asked), more, now);
             rest -= usize::from(more);
         }
         now
@@ -94,7 +94,7 @@ impl Probe {
         }
     }
 
-    /// What a round of a lane that calls the app itself tells, if somebody traces.
+    /// What a round of a lane that calls the app itself tells, if the run is traced.
     #[inline]
     pub(crate) fn tracing(&mut self) -> Option<&mut Tracing> {
         self.0.as_mut()
@@ -170,7 +170,7 @@ impl Tracing {
             recorder.entered(points::SERVE, from);
         }
         let now = recorder.now();
-        recorder.came(0, 0, clipped(served), now);
+        recorder.received_within(0, 0, clipped(served), now);
         recorder.left(points::SERVE, now);
     }
 }

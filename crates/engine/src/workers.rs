@@ -124,7 +124,7 @@ impl WorkersReport {
 #[derive(Debug, thiserror::Error)]
 #[error("worker {}: {error}", worker.0)]
 pub struct WorkersFailed {
-    /// Who failed first.
+    /// The worker that failed first.
     pub worker: WorkerId,
     /// What happened.
     pub error: LaneError,
@@ -283,7 +283,7 @@ impl Workers {
         outcome
     }
 
-    /// Remembers who failed first and asks all to stop.
+    /// Remembers which worker failed first and asks all to stop.
     fn end_all(&self, id: WorkerId, shared: &Shared, failed: &WorkerFailed) {
         if !matches!(failed, WorkerFailed::Abandoned) {
             locked(&shared.first_failure).get_or_insert(id);
@@ -334,7 +334,7 @@ impl Workers {
     }
 }
 
-/// Who speaks in errors of this module, as in those of pinning.
+/// The name in errors of this module, as in those of pinning.
 const LANE: &str = "worker";
 
 /// What the threads of one run share, none of it while frames flow.

@@ -9,7 +9,7 @@ use laneway_spec::IdlePolicy;
 use std::{cell::Cell, collections::VecDeque, rc::Rc, time::Duration};
 
 /// Stands for the monotonic clock: goes on with each reading, so that a worker that only polls gets
-/// on, and with each wait. The machine's own would make counts of turns and waits depend on who else
+/// on, and with each wait. The machine's own would make counts of turns and waits depend on what else
 /// wants the CPU.
 #[derive(Clone, Default)]
 struct ScriptClock(Rc<Cell<u64>>);

@@ -314,7 +314,7 @@ fn run(
         Shape::Streams => run_streams(lane, app, &clock, idle, control),
     };
     let finishes = if shape == Shape::Streams { 1 } else { 0 };
-    assert_eq!((app.stops, lane.finishes), (1, finishes), "{shape:?}: told to stop once");
+    assert_eq!((app.stops, lane.finishes), (1, finishes), "{shape:?}: stopped once");
     assert_eq!(app.closes_at_stop, finishes, "{shape:?}: connections close before the app stops");
     outcome
 }
@@ -456,7 +456,7 @@ fn a_timer_of_the_lane_is_served_on_time_although_nothing_arrives() {
         let mut lane = Script { timer_ns: Some(13_700_000), ..Script::default() };
         let mut app = Probe::default();
         run(shape, &mut lane, &mut app, idle, &until(30 * MS)).unwrap();
-        let served_ns = lane.timer_served_ns.expect("the timer came due");
+        let served_ns = lane.timer_served_ns.expect("the timer was due");
         assert!((13_700_000..=13_700_000 + 3 * SERVE_NS).contains(&served_ns), "{served_ns}");
     });
 }

@@ -195,23 +195,23 @@ fn run(fails: bool) -> (Vec<&'static str>, Result<Ended, String>) {
         Probe { journal: journal.clone(), counters: Counters::default(), fails, is_done: false };
     let control = Control::from(Stop::new());
     let outcome = run_split(&mut lanes, &mut app, &MonotonicClock, IdlePolicy::Block, &control);
-    let said = journal.borrow().clone();
-    (said, outcome.map(|report| report.ended).map_err(|failed| failed.error.to_string()))
+    let steps = journal.borrow().clone();
+    (steps, outcome.map(|report| report.ended).map_err(|failed| failed.error.to_string()))
 }
 
 #[test]
 fn the_maps_agree_before_replies_leave_and_the_streams_turn_ends_first() {
-    let (said, outcome) = run(false);
+    let (steps, outcome) = run(false);
     let wanted = ["bytes", "turn ends", "maps", "replies leave", "datagrams", "maps"];
-    assert_eq!(said[..6], wanted);
-    assert_eq!(said[said.len() - 3..], ["detached", "maps", "closed"]);
+    assert_eq!(steps[..6], wanted);
+    assert_eq!(steps[steps.len() - 3..], ["detached", "maps", "closed"]);
     assert_eq!(outcome, Ok(Ended::App));
 }
 
 #[test]
 fn where_the_maps_cannot_agree_the_half_goes_before_a_reply_leaves() {
-    let (said, outcome) = run(true);
-    assert_eq!(said[..5], ["bytes", "turn ends", "maps", "detached", "replies leave"]);
+    let (steps, outcome) = run(true);
+    assert_eq!(steps[..5], ["bytes", "turn ends", "maps", "detached", "replies leave"]);
     assert!(outcome.is_err_and(|why| why.contains("the maps")));
 }
 

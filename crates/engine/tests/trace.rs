@@ -107,26 +107,26 @@ fn bounce(control: &Control, idle: IdlePolicy) -> RunReport {
 #[test]
 fn a_run_over_frames_tells_every_frame_every_poll_and_every_wait() {
     for (name, idle) in [("spin", IdlePolicy::Spin), ("block", IdlePolicy::Block)] {
-        let (report, told) = traced(name, |control| bounce(&control, idle));
+        let (report, happenings) = traced(name, |control| bounce(&control, idle));
         assert_eq!(report.counters().rx_frames, 400);
-        let received = sum(&told, |what| match what {
+        let received = sum(&happenings, |what| match what {
             What::Receive { got, .. } => u64::from(got),
             _ => 0,
         });
         assert_eq!(received, 400);
-        let (asked, sent) = told.iter().fold((0, 0), |(a, s), h| match h.what {
+        let (asked, sent) = happenings.iter().fold((0, 0), |(a, s), h| match h.what {
             What::Send { asked, sent, .. } => (a + u64::from(asked), s + u64::from(sent)),
             _ => (a, s),
         });
         assert_eq!((asked, sent), (400, report.counters().tx_frames));
-        let calls = calls(&told);
+        let calls = calls(&happenings);
         assert_eq!(calls[&points::RECEIVE], calls[&points::APP_FRAMES]);
         // An app that sends nothing on its own is asked once per port.
         assert_eq!((calls[&points::LEND], calls[&points::APP_FILL]), (2, 2));
         assert_eq!(calls[&points::SETTLE], calls[&points::RECEIVE] + calls[&points::LEND]);
         assert_eq!(calls.get(&points::WAIT).copied().unwrap_or(0), report.waits);
         // Two ports, so each turn polls twice.
-        let empty = sum(&told, |what| match what {
+        let empty = sum(&happenings, |what| match what {
             What::EmptyRun { polls, .. } => u64::from(polls),
             _ => 0,
         });
@@ -136,7 +136,7 @@ fn a_run_over_frames_tells_every_frame_every_poll_and_every_wait() {
 }
 
 #[test]
-fn nothing_is_written_when_nobody_traces() {
+fn nothing_is_written_when_no_tracer_runs() {
     let control = Control::default();
     assert!(control.trace.take().is_none());
     assert_eq!(bounce(&control, IdlePolicy::Spin).counters().rx_frames, 400);
@@ -212,18 +212,18 @@ impl DatagramApp for Listener {
 
 #[test]
 fn a_round_tells_the_apps_share_inside_it() {
-    let (report, told) = traced("rounds", |control| {
+    let (report, happenings) = traced("rounds", |control| {
         let mut lane = Rounds { left: 10, empty: false, caps: CapsReport::default() };
         let mut app = Listener::default();
         run_datagrams(&mut lane, &mut app, &MonotonicClock, IdlePolicy::Spin, &control).unwrap()
     });
     assert_eq!(report.app.rx_frames, 30);
-    let calls = calls(&told);
+    let calls = calls(&happenings);
     assert_eq!((calls[&points::SERVE], calls[&points::APP_DATAGRAMS]), (10, 10));
     let enter = |function| move |h: &Happening| h.what == What::Enter(function);
-    let serve = told.iter().position(enter(points::SERVE)).unwrap();
-    assert!(told[serve..].iter().position(enter(points::APP_DATAGRAMS)) == Some(1));
-    let got = sum(&told, |what| match what {
+    let serve = happenings.iter().position(enter(points::SERVE)).unwrap();
+    assert!(happenings[serve..].iter().position(enter(points::APP_DATAGRAMS)) == Some(1));
+    let got = sum(&happenings, |what| match what {
         What::Receive { got, .. } => u64::from(got),
         _ => 0,
     });
@@ -258,13 +258,17 @@ fn each_worker_has_a_trace_of_its_own() {
 
 #[test]
 fn a_trace_of_a_stopped_run_has_its_end() {
-    let (_, told) = traced("stopped", |control| {
+    let (_, happenings) = traced("stopped", |control| {
         let stop = Stop::new().with_deadline_ns(30 * MS);
         let (mut lane, world) = SimLane::open(&"sim".parse().unwrap(), 1).unwrap();
         let control = Control { stop, ..control };
         let idle = IdlePolicy::Spin;
         run_frames(&mut lane, &mut Bounce::default(), &world.clock(), idle, &control).unwrap()
     });
-    assert!(matches!(told.last().unwrap().what, What::EmptyRun { .. }), "{:?}", told.last());
-    assert_eq!(calls(&told)[&points::APP_TICK], 2);
+    assert!(
+        matches!(happenings.last().unwrap().what, What::EmptyRun { .. }),
+        "{:?}",
+        happenings.last()
+    );
+    assert_eq!(calls(&happenings)[&points::APP_TICK], 2);
 }

@@ -1,4 +1,4 @@
-//! Several workers on simulated links: who runs where, and how they end together.
+//! Several workers on simulated links: which worker runs where, and how they end together.
 
 use laneway_core::{App, Burst, Counters, FrameApp, LaneError, PortId, Turn};
 use laneway_engine::{
@@ -87,7 +87,7 @@ fn the_calling_thread_acts_once_when_all_are_open_and_not_when_one_fails_before(
         count(&worker.control, 10, false)
     };
     // Without the act they would not end.
-    workers.run(run).expect("all ended as they were told");
+    workers.run(run).expect("all ended as they were ordered");
     assert_eq!(*acted.lock().unwrap(), [caller]);
     failure(&workers, |_| gone().into());
     assert_eq!(acted.lock().unwrap().len(), 1);
@@ -163,7 +163,7 @@ fn the_first_failure_ends_the_others_and_all_reports_are_kept() {
 }
 
 #[test]
-fn a_worker_that_cannot_open_lets_nobody_wait_for_it() {
+fn no_worker_waits_for_one_that_cannot_open() {
     let Some(cpus) = two_cpus() else { return };
     let workers = Workers::new(&cpus, Stop::new()).unwrap();
     let failed = failure(&workers, |_| gone().into());
@@ -192,7 +192,7 @@ fn a_panic_ends_the_others_and_goes_on_in_the_caller() {
         });
         let payload = std::panic::catch_unwind(run).expect_err("the panic goes on");
         assert_eq!(payload.downcast_ref(), Some(&"the app divides by zero"));
-        assert_eq!(others.into_inner(), 1, "the other one came to its end");
+        assert_eq!(others.into_inner(), 1, "the other one ended");
     }
 }
 
@@ -207,7 +207,7 @@ fn a_worker_whose_input_ends_leaves_the_others_alone() {
             return count(&worker.control, 5, true);
         }
         worker.all_open()?;
-        assert!(!stop.is_due(0), "nobody has asked for a stop");
+        assert!(!stop.is_due(0), "no stop was asked for");
         count(&worker.control, 6, true)
     });
     let report = report.unwrap();
@@ -250,7 +250,7 @@ fn cpus_that_make_no_sense_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_named_and_nobody_runs() {
+fn a_cpu_that_is_not_there_is_named_and_no_worker_runs() {
     let missing = usize::MAX;
     assert!(pin_to_cpu(missing).is_err());
     let first = usable_cpus().unwrap()[0];

@@ -8,7 +8,7 @@
 //! that is drawn per process, and each factor of each product holds a secret word of its own: with
 //! a known constant there, an address equal to it would make the product zero and swallow the other
 //! factor, with any seed. This is no cryptographic function (SipHash would cost about as much
-//! as everything else that is done for a frame); someone who can measure single look-ups may learn
+//! as everything else that is done for a frame); an attacker that can measure single look-ups may learn
 //! the words. What then remains is the table's bound: memory never grows, look-ups become slow.
 //!
 //! [`FlowKey::flow_id`] uses fixed words instead, so that the id is the same in every run and

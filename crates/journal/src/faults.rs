@@ -11,7 +11,7 @@
 //! reader still sees it: so do kernels. Names are kept or lost like bytes, each rename as a whole; a sync of names that
 //! fails keeps them for the next, because file systems keep names in a log of their own and stop without it.
 //!
-//! Used by the tests of this crate and of those who store by it; no product code opens one.
+//! Used by the tests of this crate and of crates that store by it; no product code opens one.
 
 use crate::files::{Files, OpenFile};
 use crate::options::Clock;

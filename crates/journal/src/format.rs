@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_damage() {
+    fn another_version_is_distinguished_from_damage() {
         let mut bytes = HEAD.emit();
         bytes[8] = 2;
         assert_eq!(Head::parse(Kind::Log, &bytes), Err(HeadError::Version(2)));

@@ -1,4 +1,5 @@
-//! When a batch under `always` is taken: at once, or a little later, so that one sync is enough for all who ask again.
+//! When a batch under `always` is taken: at once, or a little later, so that one sync is enough for all clients that
+//! ask again.
 //!
 //! ```text
 //!   sync ends: n replies leave ──▶ their clients ask again, within less than a sync
@@ -6,10 +7,10 @@
 //!   held:      all of them have the next one: a sync and the way to the client and back per round
 //! ```
 //!
-//! Commands that wait are counted by who appends them. After a sync the writer holds what there is until as many wait
-//! as waited then and were answered by it, and no longer than half of what a sync takes. Whether those who were
-//! answered ask again is what it learns: where they do not (an open loop, clients that are slow), it stops trying, and
-//! tries one window of at most 64 again. So a load that has nothing of it pays half a sync in one of 64.
+//! Commands that wait are counted by the caller that appends them. After a sync the writer holds what there is until as
+//! many wait as waited then and were answered by it, and no longer than half of what a sync takes. Whether those that
+//! were answered ask again is what it learns: where they do not (an open loop, clients that are slow), it stops trying,
+//! and tries one window of at most 64 again. So a load that has nothing of it pays half a sync in one of 64.
 //!
 //! No I/O and no clock of its own; times are in nanoseconds of the caller's.
 
@@ -92,8 +93,8 @@ impl Gather {
             }
             return Hold::Until { ns: window.ends_ns, commands: wanted };
         }
-        let came = commands.saturating_sub(window.waiting);
-        let is_worth_it = 4 * came >= 3 * window.answered;
+        let arrived = commands.saturating_sub(window.waiting);
+        let is_worth_it = 4 * arrived >= 3 * window.answered;
         self.window = None;
         if is_worth_it {
             // Not all at once: of few commands as many come by chance.

@@ -208,7 +208,7 @@ const SMALL_DISK: &str = "LANEWAY_JOURNAL_SMALL_DISK";
 const SMALL_BYTES: usize = 256 << 10;
 
 #[test]
-fn a_disk_that_is_full_is_said_and_costs_nothing_that_was_durable() {
+fn a_disk_that_is_full_is_reported_and_costs_nothing_that_was_durable() {
     if !rustix::process::geteuid().is_root() {
         return skip("a file system of its own needs root");
     }
@@ -228,9 +228,9 @@ fn a_disk_that_is_full_is_said_and_costs_nothing_that_was_durable() {
         Err(error) => skip(format!("unshare: {error}")),
         Ok(ran) if ran.status.code() == Some(77) => skip("no tmpfs can be mounted here"),
         Ok(ran) => {
-            let said = String::from_utf8_lossy(&ran.stdout);
+            let printed = String::from_utf8_lossy(&ran.stdout);
             let complaint = String::from_utf8_lossy(&ran.stderr);
-            assert!(ran.status.success() && said.contains("1 passed"), "{said}{complaint}");
+            assert!(ran.status.success() && printed.contains("1 passed"), "{printed}{complaint}");
         }
     }
 }

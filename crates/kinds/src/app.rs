@@ -18,24 +18,24 @@ pub struct AppFacts {
     pub race: RaceFacts,
 }
 
-/// Who a service is, for a stack in user space below it. The kernel's sockets need none of it but the addresses to
-/// listen at.
+/// The addresses of a service, for a stack in user space below it. The kernel's sockets need none of it but the
+/// addresses to listen at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Where it listens; port `i` of the lane is `listen[i]`.
     pub listen: Vec<SocketAddr>,
-    /// Who it is on each interface, in their order; empty on lanes whose sockets are the kernel's.
+    /// Its addresses on each interface, in their order; empty on lanes whose sockets are the kernel's.
     pub own: Vec<Own>,
     /// Time to live of what the stack sends; its own default if not given.
     pub hop_limit: Option<u8>,
 }
 
-/// Who a stack is on one interface.
+/// The addresses of a stack on one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     /// Link address.
     pub mac: [u8; 6],
-    /// Addresses with the length of their prefix; length 0 answers everybody directly.
+    /// Addresses with the length of their prefix; length 0 answers every host directly.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Largest IP packet, bytes; the usual one if not given.
     pub mtu_bytes: Option<usize>,
@@ -97,7 +97,7 @@ pub trait KernelOffer {
     /// Why it does not.
     fn check(&self, half: &KernelHalf) -> Result<(), LaneError>;
 
-    /// Who makes the kernel a member of groups on the run's interfaces; as
+    /// What makes the kernel a member of groups on the run's interfaces; as
     /// [`LaneKind::group_holder`](crate::LaneKind::group_holder).
     fn group_holder(&self) -> Option<Box<dyn GroupHolder>>;
 

@@ -285,7 +285,7 @@ where
         Vec::new()
     }
 
-    /// Adds the app's own figures to those that every run has, for who reads `--metrics` while it runs. Called by
+    /// Adds the app's own figures to those that every run has, for readers of `--metrics` while it runs. Called by
     /// another thread than the workers', at most a few times per second; nothing of a worker may wait for it.
     fn metrics(_run: &Self::Run, _page: &mut Page) {}
 

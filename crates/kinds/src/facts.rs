@@ -78,7 +78,7 @@ impl Shapes {
 pub enum Needs {
     /// Nothing that a machine may lack: a file, a simulated link, the loopback address.
     Nothing,
-    /// A name in the network namespace, which somebody else may have taken: tried in a namespace of its own where
+    /// A name in the network namespace, which another program may have taken: tried in a namespace of its own where
     /// there is one.
     Name,
     /// Leave to create an interface.

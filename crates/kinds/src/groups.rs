@@ -32,7 +32,7 @@ impl<S: SocketOptions> GroupHolder for Holders<S> {
     }
 }
 
-/// What somebody else knows of link addresses.
+/// Link addresses that are known elsewhere, as by the kernel.
 pub trait LinkAddresses {
     /// The link address of a neighbour on an interface, and whether it was confirmed.
     fn find(&mut self, interface: &str, address: IpAddr) -> Option<([u8; 6], bool)>;

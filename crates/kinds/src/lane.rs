@@ -136,7 +136,7 @@ pub trait LaneKind: 'static {
         None
     }
 
-    /// Who makes the kernel a member of groups on the interfaces of a worker's frames, or of a kernel half. Where the
+    /// What makes the kernel a member of groups on the interfaces of a worker's frames, or of a kernel half. Where the
     /// kernel does not see them there is none, and a stack in user space reports memberships itself.
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {
         None

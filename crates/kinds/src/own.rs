@@ -1,4 +1,4 @@
-//! Who a service is on each interface, where a stack in user space is below it.
+//! The addresses of a service on each interface, where a stack in user space is below it.
 
 use crate::{Failure, LaneFacts, Own};
 use laneway_core::LaneError;

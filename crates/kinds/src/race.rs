@@ -122,7 +122,7 @@ impl Counted {
     }
 }
 
-/// A program of somebody else that is an arm.
+/// A foreign program that is an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {

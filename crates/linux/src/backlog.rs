@@ -29,7 +29,7 @@ pub struct Backlog {
     bytes: usize,
     items: VecDeque<Delayed>,
     /// So many of the first are with the kernel.
-    lent: usize,
+    in_flight: usize,
     spares: Vec<Vec<u8>>,
     /// Why the kernel took no more.
     why: DropReason,
@@ -59,7 +59,7 @@ impl Backlog {
             bytes_max,
             bytes: 0,
             items: VecDeque::new(),
-            lent: 0,
+            in_flight: 0,
             spares: Vec::new(),
             why: DropReason::TxSocketFull,
         }
@@ -92,7 +92,7 @@ impl Backlog {
     /// Drops the oldest until there is no more than may wait. What is with the kernel stays.
     pub fn trim(&mut self, counters: &mut Counters) {
         while self.is_over()
-            && let Some(item) = self.items.remove(self.lent)
+            && let Some(item) = self.items.remove(self.in_flight)
         {
             self.discard(item);
             counters.drop_one(self.why);
@@ -106,18 +106,18 @@ impl Backlog {
 
     /// The oldest `count` are with the kernel now, and no others.
     pub fn lend(&mut self, count: usize) {
-        self.lent = count.min(self.items.len());
+        self.in_flight = count.min(self.items.len());
     }
 
     /// How many are with the kernel.
-    pub fn lent(&self) -> usize {
-        self.lent
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     /// Takes the oldest out: it has left, or never will.
     pub fn pop(&mut self) {
         let Some(item) = self.items.pop_front() else { return };
-        self.lent = self.lent.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.discard(item);
     }
 
@@ -131,7 +131,7 @@ impl Backlog {
 
     /// Counts what waits: if the port ends now, it will not leave.
     pub fn count_unsent(&self, counters: &mut Counters) {
-        counters.drop_many(self.why, (self.items.len() - self.lent) as u64);
+        counters.drop_many(self.why, (self.items.len() - self.in_flight) as u64);
     }
 }
 
@@ -189,6 +189,6 @@ mod tests {
         backlog.pop();
         backlog.lend(0);
         push(&mut backlog, &[8; 200], &mut counters);
-        assert_eq!(left(&backlog), [5, 6, 7, 8], "it came back and was the oldest");
+        assert_eq!(left(&backlog), [5, 6, 7, 8], "it was returned and was the oldest");
     }
 }

@@ -315,14 +315,14 @@ fn request(membership: &Membership, index: u32) -> Vec<u8> {
 
 /// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
 fn name_of(membership: &Membership) -> String {
-    let mut said = membership.group.to_string();
+    let mut text = membership.group.to_string();
     if let Some(source) = membership.source {
-        said += &format!(" from {source}");
+        text += &format!(" from {source}");
     }
     if let Some(interface) = &membership.interface {
-        said += &format!(" on {interface}");
+        text += &format!(" on {interface}");
     }
-    said
+    text
 }
 
 /// The answers of a socket that can be a member of no more, or has no memory for it.
@@ -447,9 +447,9 @@ mod tests {
             ("239.0.0.1", "already"),
         ] {
             let refused = groups.join(&own, &group(text), || panic!("room"), &mut caps);
-            let said = refused.expect_err("refused").to_string();
+            let error = refused.expect_err("refused").to_string();
             let value = group(text).group.to_string();
-            assert!(said.contains(says) && said.contains(&value), "{said}");
+            assert!(error.contains(says) && error.contains(&value), "{error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Memberships that the kernel has for somebody who receives frames past it, so that it tells the network.
+//! Memberships that the kernel has for a program that receives frames past it, so that it tells the network.
 //!
 //! A socket hears a group either from whomever or from single senders, so each kind has sockets of its own, of each
 //! family. They are bound to nothing and receive nothing. What must always hold: a membership lasts until it is left

@@ -4,7 +4,7 @@
 //! [`Interface`] keeps its socket, so it goes on speaking of the namespace it was found in. A name may come to
 //! mean another interface later; an index does not, so everything after [`Interface::find`] asks by index.
 //!
-//! It changes nothing; an [`Undo`] is only the words (RTM_SETLINK) of what somebody else may have to send.
+//! It changes nothing; an [`Undo`] is only the words (RTM_SETLINK) of what another process may have to send.
 
 use crate::vlan::TAG_BYTES;
 use laneway_core::LaneError;

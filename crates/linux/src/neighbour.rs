@@ -1,4 +1,4 @@
-//! What the kernel knows of its neighbours' link addresses (RTM_GETNEIGH of one entry, Linux 5.0), for somebody who
+//! What the kernel knows of its neighbours' link addresses (RTM_GETNEIGH of one entry, Linux 5.0), for a program that
 //! sends frames beside it.
 //!
 //! It asks when it is asked, and keeps nothing but the numbers of interfaces. What the kernel does not answer, for
@@ -14,7 +14,7 @@ use std::{collections::HashMap, net::IpAddr, os::fd::OwnedFd};
 /// `struct ndmsg`, and an answer with all attributes, bytes.
 const NEIGHBOUR_BYTES: usize = 12;
 const ANSWER_BYTES: usize = 1024;
-/// `NUD_*`: states in which the address is right, and those in which it is used until somebody looks.
+/// `NUD_*`: states in which the address is right, and those in which it is used until it is probed.
 const CONFIRMED: u16 = libc::NUD_REACHABLE | libc::NUD_PERMANENT | libc::NUD_NOARP;
 const DOUBTED: u16 = libc::NUD_STALE | libc::NUD_DELAY | libc::NUD_PROBE;
 
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_know_is_not_known() {
         let mut table = NeighbourTable::new("here");
-        let nobody = "192.0.2.77".parse().expect("an address");
-        assert_eq!(table.find("lo", nobody), None);
-        assert_eq!(table.find("nowhere0", nobody), None);
+        let absent = "192.0.2.77".parse().expect("an address");
+        assert_eq!(table.find("lo", absent), None);
+        assert_eq!(table.find("nowhere0", absent), None);
     }
 
     proptest! {

@@ -284,8 +284,8 @@ mod tests {
             (source("192.0.2.1:5", "192.0.2.2"), "cannot come from 192.0.2.2"),
             (PortPlan { interface: Some("none0".into()), ..plan("0.0.0.0:5") }, "none0"),
         ] {
-            let said = refusal(&plan);
-            assert!(said.contains(says), "{said}");
+            let reason = refusal(&plan);
+            assert!(reason.contains(says), "{reason}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A process, distinguished from a later one with the same id.
 //!
 //! Ids are given again, so the start time belongs to it: clock ticks after boot, field 22 of `/proc/<pid>/stat`
-//! (proc_pid_stat(5)). It assumes that all who compare see the same process ids: containers that share a folder but not
-//! the pid namespace look dead to each other.
+//! (proc_pid_stat(5)). It assumes that all processes that compare see the same process ids: containers that share a
+//! folder but not the pid namespace look dead to each other.
 
 use std::{fmt, fs, io, str::FromStr};
 

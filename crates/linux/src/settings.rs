@@ -11,8 +11,8 @@
 //!
 //! What must always hold: the record is there before the change is made and goes after the change is undone; only a
 //! process that lives has a change without a later run that undoes it; a setting that is no longer what was
-//! left is somebody else's by now, and stays. What it cannot know is whether a process of another pid namespace lives:
-//! see [`Process`].
+//! left is another program's by now, and stays. What it cannot know is whether a process of another pid namespace
+//! lives: see [`Process`].
 
 use crate::Process;
 use std::{
@@ -204,7 +204,7 @@ impl HostSettings {
 }
 
 impl Change {
-    /// The record's file. Who undoes the change removes it, holding [`lock_path`](Change::lock_path).
+    /// The record's file. The process that undoes the change removes it, holding [`lock_path`](Change::lock_path).
     pub fn record_path(&self) -> &Path {
         &self.record
     }
@@ -429,12 +429,12 @@ mod tests {
     #[test]
     fn a_change_that_fails_leaves_neither_record_nor_change() {
         let host = Host::new("fails", 5);
-        let told = host.settings.add(&host.setting, 1, |change| {
+        let refused = host.settings.add(&host.setting, 1, |change| {
             assert!(change.record_path().exists() && change.lock_path().exists());
             assert_eq!(host.value(), 5, "the record comes first");
             Err(io::Error::other("the guard is gone"))
         });
-        assert!(told.unwrap_err().to_string().contains("the guard is gone"));
+        assert!(refused.unwrap_err().to_string().contains("the guard is gone"));
         let nowhere = host.folder.join("nowhere");
         let error = host.settings.add(&nowhere, 1, |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");

@@ -25,8 +25,8 @@ impl Tag {
         if status & libc::TP_STATUS_VLAN_VALID == 0 {
             return None;
         }
-        let said = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let [p0, p1] = if said { tpid } else { TPID_8021Q }.to_be_bytes();
+        let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+        let [p0, p1] = if has_tpid { tpid } else { TPID_8021Q }.to_be_bytes();
         let [t0, t1] = tci.to_be_bytes();
         Some(Tag([p0, p1, t0, t1]))
     }

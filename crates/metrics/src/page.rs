@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_and_told() {
+    fn what_does_not_fit_is_left_out_and_reported() {
         let mut page = Page::new();
         for _ in 0..SAMPLES_MAX + 5 {
             page.add(&B, &[], 0);

@@ -89,10 +89,10 @@ mod tests {
             ("GET  /metrics HTTP/1.1", "400"),
             ("\u{0}\u{1}", "400"),
         ] {
-            let Response::Nothing(told, _) = read(line.as_bytes()) else { panic!("{line}") };
-            assert!(told.starts_with(status), "{line}: {told}");
+            let Response::Nothing(answer, _) = read(line.as_bytes()) else { panic!("{line}") };
+            assert!(answer.starts_with(status), "{line}: {answer}");
         }
-        let refused = answer(read(b"PUT / HTTP/1.1"), || panic!("nobody asked"));
+        let refused = answer(read(b"PUT / HTTP/1.1"), || panic!("no page was asked for"));
         assert!(refused.contains("\r\nAllow: GET, HEAD\r\n"), "{refused}");
         let head = answer(Response::Page { head_only: true }, || "four".to_owned());
         assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");

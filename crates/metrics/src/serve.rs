@@ -266,7 +266,7 @@ mod tests {
     const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
     #[test]
-    fn the_page_is_served_until_the_run_ends_and_hostile_clients_harm_nobody() {
+    fn the_page_is_served_until_the_run_ends_and_hostile_clients_do_no_harm() {
         let endpoint = Endpoint::bind(loopback(), false).unwrap();
         let page = || "laneway_x 1\n".repeat(100_000);
         thread::scope(|scope| {
@@ -295,13 +295,17 @@ mod tests {
                     client
                 })
                 .collect();
-            let mut told = Vec::new();
+            let mut answers = Vec::new();
             let since = Instant::now();
-            while !told.iter().any(|answer: &String| answer.starts_with("HTTP/1.1 200 ")) {
-                told.push(ask(endpoint.address(), GET));
-                assert!(since.elapsed() < PATIENCE, "{told:?}");
+            while !answers.iter().any(|answer: &String| answer.starts_with("HTTP/1.1 200 ")) {
+                answers.push(ask(endpoint.address(), GET));
+                assert!(since.elapsed() < PATIENCE, "{answers:?}");
             }
-            assert!(told[0].starts_with("HTTP/1.1 503 ") || told.len() == 1, "{}", told[0]);
+            assert!(
+                answers[0].starts_with("HTTP/1.1 503 ") || answers.len() == 1,
+                "{}",
+                answers[0]
+            );
             let mut answer = String::new();
             (&slow[0]).read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_told_by_reason_and_together_those_of_none_as_well() {
+    fn drops_are_reported_by_reason_and_in_total_those_of_none_as_well() {
         let mut counters = Counters::default();
         counters.rx_frames = 7;
         counters.drop_many(DropReason::TxRefused, 3);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Both readers take bytes cut anywhere and never go over a byte twice: what an unfinished command or reply needs
-//! they keep themselves, so that who shows the bytes need not.
+//! they keep themselves, so that the caller that shows the bytes need not.
 #![forbid(unsafe_code)]
 
 mod line;

@@ -2,8 +2,9 @@
 //!
 //! A command that lies whole in the bytes shown is borrowed from them. Of one that does not, the parser takes every
 //! byte it is shown into memory of its own, as much as that command needs and no more, and goes on there: no byte is
-//! looked at twice, and who shows them keeps nothing. Lengths are believed only up to the limits, and reserve no
-//! memory before their bytes come. Errors are Redis's own sentences; behind one the stream has no meaning any more.
+//! looked at twice, and the caller that shows them keeps nothing. Lengths are believed only up to the limits, and
+//! reserve no memory before their bytes come. Errors are Redis's own sentences; behind one the stream has no meaning
+//! any more.
 
 use crate::line::{LineEnd, forget};
 use crate::number::integer;

@@ -1,9 +1,9 @@
-//! What addresses mean: which are a sender's, a group's, everybody's, and where they lie on Ethernet.
+//! What addresses mean: which are a sender's, a group's, for all hosts, and where they lie on Ethernet.
 
 use laneway_wire::Mac;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everybody on the link.
+/// All hosts on the link.
 pub(crate) const BROADCAST_MAC: Mac = [0xff; 6];
 /// All nodes of the link (RFC 4291, 2.7.1).
 pub(crate) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_sender() {
+    fn the_unspecified_address_is_no_sender() {
         for bad in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"]
         {
             assert!(!is_sender(bad.parse().unwrap()), "{bad}");

@@ -54,7 +54,7 @@ impl Arp {
         b
     }
 
-    /// Says who has `address` (RFC 5227, 2.3: an announcement is a request for oneself).
+    /// Says which host has `address` (RFC 5227, 2.3: an announcement is a request for oneself).
     pub(crate) fn announcement(mac: Mac, address: Ipv4Addr) -> Arp {
         Arp {
             is_request: true,

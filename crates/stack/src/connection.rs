@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     /// What is left is shown although nothing new arrived.
     pub(crate) show_again: bool,
     /// The app was notified that the peer has finished.
-    pub(crate) finish_told: bool,
+    pub(crate) finish_reported: bool,
     /// The app aborted it.
     pub(crate) is_reset: bool,
     /// The app waits for more than it may leave unread.
@@ -167,7 +167,7 @@ impl Connection {
             wants_room: false,
             is_paused: false,
             show_again: false,
-            finish_told: false,
+            finish_reported: false,
             is_reset: false,
             is_broken: false,
             unread: Vec::new(),
@@ -474,7 +474,7 @@ impl Connection {
         self.wants_room = false;
         self.is_paused = false;
         self.show_again = false;
-        self.finish_told = false;
+        self.finish_reported = false;
         self.is_reset = false;
         self.is_broken = false;
         self.backlog_at = 0;
@@ -628,7 +628,7 @@ impl Connection {
     /// The app is to be notified that the peer has finished: it saw all there was to see, or is paused.
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.is_paused || !self.wants_room && !self.show_again;
-        self.phase == Phase::Open && seen && self.peer_finished() && !self.finish_told
+        self.phase == Phase::Open && seen && self.peer_finished() && !self.finish_reported
     }
 
     /// True when everything queued was sent and acknowledged.
@@ -789,7 +789,7 @@ mod tests {
             assert!(connection.grow(wanted, (&limits, 64), room, 0));
             assert_eq!(connection.wanted_bytes(), None);
             assert_eq!((connection.received.end, connection.readable()), (10, 0));
-            assert_eq!(connection.due_ns(0), Some(0), "the window is told at once");
+            assert_eq!(connection.due_ns(0), Some(0), "the window is announced at once");
             // Behind the window: refused, with the numbers and the window of now.
             let answer = tell(&mut connection, 10 + 81_920, 1).expect("an acknowledgement");
             assert_eq!((answer.sequence, answer.acknowledgement), (78, 10));

@@ -1,4 +1,4 @@
-//! All connections of a stack: who may open one, which of them want attention, and when.
+//! All connections of a stack: which peers may open one, which of them want attention, and when.
 //!
 //! Nothing here depends on how many connections there are: a segment finds its connection by a keyed
 //! hash of its ends, a timer wheel keeps their times, and only connections that got a segment, a byte
@@ -467,7 +467,7 @@ impl Connections {
         } else if matches!(connection.state(), State::Closed | State::Listen) {
             self.close(slot, Close::Error);
         } else if connection.finish_is_due() {
-            connection.finish_told = true;
+            connection.finish_reported = true;
             app.on_finish(id, &mut Out { table: self });
             return true;
         }
@@ -551,8 +551,8 @@ impl Connections {
             let mut spilled = 0;
             while from < to {
                 let burst = lane.lend(PortId(link.into()), (to - from).min(LEND_FRAMES_MAX))?;
-                let (mut used, lent) = (0, burst.len());
-                while from < to && used < lent {
+                let (mut used, borrowed) = (0, burst.len());
+                while from < to && used < borrowed {
                     let slot = sending[from];
                     let connection = &mut self.slots[slot as usize];
                     let hop: Hop = host.hop(link, connection.peer_mac);
@@ -565,7 +565,7 @@ impl Connections {
                     from += 1;
                 }
                 lane.settle(PortId(link.into()))?;
-                if lent == 0 {
+                if borrowed == 0 {
                     break;
                 }
             }
@@ -588,9 +588,9 @@ impl Connections {
             let has_bytes = connection.buffers_bytes();
             let more_bytes = rx_bytes + tx_bytes - has_bytes;
             let fits = self.grown_bytes + more_bytes <= self.limits.grown_bytes_max;
-            let told = (&self.limits, self.hop_limit);
+            let terms = (&self.limits, self.hop_limit);
             let (room, now_ns) = ((&mut self.reply, &mut self.spill), self.now_ns);
-            if fits && connection.grow((rx_bytes, tx_bytes), told, room, now_ns) {
+            if fits && connection.grow((rx_bytes, tx_bytes), terms, room, now_ns) {
                 let is_first = has_bytes == self.limits.rx_bytes + self.limits.tx_bytes;
                 self.grown += usize::from(is_first);
                 self.grown_bytes += more_bytes;
@@ -671,8 +671,8 @@ impl Connections {
     fn find(&self, id: ConnId) -> Option<(u32, &Connection)> {
         let (slot, generation) = (id.0 as u32, (id.0 >> 32) as u32);
         let connection = self.slots.get(slot as usize)?;
-        let is_told = matches!(connection.phase, Phase::Open | Phase::Closing(_));
-        (connection.generation == generation && is_told).then_some((slot, connection))
+        let is_known = matches!(connection.phase, Phase::Open | Phase::Closing(_));
+        (connection.generation == generation && is_known).then_some((slot, connection))
     }
 
     /// The connection that the app has not closed.
@@ -719,7 +719,7 @@ impl StreamOut for Out<'_> {
 
     fn close(&mut self, conn: ConnId) {
         if let Some((slot, connection)) = self.table.find_open(conn) {
-            let why = if connection.finish_told { Close::Peer } else { Close::App };
+            let why = if connection.finish_reported { Close::Peer } else { Close::App };
             self.table.close(slot, why);
             self.table.list(slot);
         }

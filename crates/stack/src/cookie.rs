@@ -45,7 +45,7 @@ pub(crate) fn make(
     cover(secret, ends).wrapping_add(minute << PROOF_BITS).wrapping_add(proof)
 }
 
-/// The MSS in `cookie`; nothing if it is forged, too old, or somebody else's.
+/// The MSS in `cookie`; nothing if it is forged, too old, or another peer's.
 pub(crate) fn check(
     secret: [u64; 2],
     ends: &Ends,

@@ -35,7 +35,7 @@ use crate::{
     turn::TurnState,
     udp::{self},
 };
-use groups::{named, said};
+use groups::{name_of, named};
 use laneway_core::{
     Bell, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
     DatagramPorts, DropReason, FrameLane, Lane, LaneError, Membership, PayloadKey, PortId,
@@ -64,7 +64,7 @@ pub struct DatagramStack<L> {
     /// Marks a payload with its arrival's place among those of its port.
     key: PayloadKey,
     resets: RateLimit,
-    /// Who makes the kernel a member of groups.
+    /// What makes the kernel a member of groups.
     holder: Option<Box<dyn GroupHolder>>,
     /// What ports count as sent and the lane, when the first port's counters were read, still had, and may send yet.
     unsent: Vec<Account>,
@@ -466,7 +466,7 @@ impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
             return Err(LaneError::NotFound {
                 lane: self.lane.name().to_owned(),
                 what: "membership",
-                name: said(membership),
+                name: name_of(membership),
                 hint: "the port was never a member, or has left".to_owned(),
             });
         };

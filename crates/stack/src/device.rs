@@ -155,9 +155,9 @@ pub(crate) struct Egress<'a> {
     pub(crate) spilled: &'a mut u64,
 }
 
-pub(crate) struct LentFrame<'a, 'b>(&'a mut Egress<'b>);
+pub(crate) struct BorrowedFrame<'a, 'b>(&'a mut Egress<'b>);
 
-impl phy::TxToken for LentFrame<'_, '_> {
+impl phy::TxToken for BorrowedFrame<'_, '_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let Egress { burst, used, hop, ether_type, sent, spill, spilled, .. } = self.0;
         let mut frame = burst.frame_mut(**used);
@@ -182,16 +182,16 @@ impl<'b> phy::Device for Egress<'b> {
     where
         Self: 'a;
     type TxToken<'a>
-        = LentFrame<'a, 'b>
+        = BorrowedFrame<'a, 'b>
     where
         Self: 'a;
 
-    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, LentFrame<'_, 'b>)> {
+    fn receive(&mut self, _now: Instant) -> Option<(ReceivedPacket<'_>, BorrowedFrame<'_, 'b>)> {
         None
     }
 
-    fn transmit(&mut self, _now: Instant) -> Option<LentFrame<'_, 'b>> {
-        (*self.used < self.burst.len()).then_some(LentFrame(self))
+    fn transmit(&mut self, _now: Instant) -> Option<BorrowedFrame<'_, 'b>> {
+        (*self.used < self.burst.len()).then_some(BorrowedFrame(self))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

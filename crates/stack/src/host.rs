@@ -1,4 +1,4 @@
-//! What datagram and stream stacks share: who we are, what a frame is, and where a packet goes.
+//! What datagram and stream stacks share: our addresses, what a frame is, and where a packet goes.
 //!
 //! [`Host::sort`] looks at every received frame. It answers by itself what needs no app (ARP, ND,
 //! pings), in the frame that asked; what is for an app it hands back as a checked [`Packet`]; all
@@ -31,7 +31,7 @@ pub(crate) struct Interface {
     pub(crate) mtu_bytes: usize,
     pub(crate) addresses: Vec<OnLink>,
     gateways: Vec<IpAddr>,
-    /// When we last defended an address against somebody else's claim.
+    /// When we last defended an address against another host's claim.
     pub(crate) defended_ns: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Host {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) members: Members,
     pub(crate) neighbours: Neighbours,
-    /// Who else knows link addresses.
+    /// Link addresses that are known elsewhere.
     pub(crate) known: Option<Box<dyn LinkAddresses>>,
     pub(crate) path_mtus: PathMtus,
     pub(crate) outbox: Outbox,
@@ -71,7 +71,7 @@ pub struct HostEvents {
     pub icmp_errors_suppressed: u64,
     /// Messages of a smaller path MTU that were believed.
     pub path_mtus_learned: u64,
-    /// Times that somebody else claimed an address of ours.
+    /// Times that another host claimed an address of ours.
     pub address_conflicts: u64,
     /// Resets sent to segments of no connection.
     pub resets_sent: u64,
@@ -89,7 +89,7 @@ pub struct HostEvents {
     pub group_queries_heard: u64,
 }
 
-/// To whom a packet for us was addressed.
+/// The address that a packet for us was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// One of our own addresses.
@@ -164,7 +164,7 @@ impl Host {
         }
     }
 
-    /// Begins a turn: says who we are, once, and asks again for neighbours that did not answer.
+    /// Begins a turn: announces our addresses, once, and asks again for neighbours that did not answer.
     pub(crate) fn begin(&mut self, ports: &mut impl Books, now_ns: u64) {
         if !std::mem::replace(&mut self.announced, true) {
             self.announce_all();
@@ -206,7 +206,7 @@ impl Host {
         });
     }
 
-    /// A router asks who hears groups; messages of other senders about groups are ignored.
+    /// A router asks which hosts hear groups; messages of other senders about groups are ignored.
     pub(crate) fn on_group_query(
         &mut self,
         port: PortId,
@@ -260,8 +260,8 @@ impl Host {
         let to_us = ethernet.destination == interface.mac;
         let to_many = ethernet.destination[0] & 1 == 1;
         // A frame of our own, returned over a loop, or a source that cannot be.
-        let from_nobody = ethernet.source == interface.mac || ethernet.source[0] & 1 == 1;
-        if !(to_us || to_many) || from_nobody {
+        let has_wrong_source = ethernet.source == interface.mac || ethernet.source[0] & 1 == 1;
+        if !(to_us || to_many) || has_wrong_source {
             return self.rest(DropReason::NotForUs);
         }
         if is_cut {

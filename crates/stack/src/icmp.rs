@@ -1,7 +1,7 @@
 //! ICMP and ICMPv6 at work: pings, errors that we send, and the one that we must heed.
 //!
 //! An error answers only a packet that was sent to one of our addresses, in a frame for us alone, by
-//! somebody who can be answered; never another error, a fragment, or a packet for many (RFC 1122,
+//! a host that can be answered; never another error, a fragment, or a packet for many (RFC 1122,
 //! 3.2.2; RFC 4443, 2.4 e), and no more often than the rate limit says. It goes out in the frame that
 //! it is about. A reported path MTU is believed within sense (RFC 8201, 4): it must quote a packet that
 //! comes from an address of ours, and can only make packets smaller, for a while, down to what

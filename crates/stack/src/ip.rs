@@ -229,7 +229,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Everybody on every link.
+/// All hosts on every link.
 pub(crate) fn is_limited_broadcast(address: IpAddr) -> bool {
     address == IpAddr::V4(Ipv4Addr::BROADCAST)
 }

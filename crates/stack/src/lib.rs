@@ -5,7 +5,7 @@
 //!       │                    │
 //!  DatagramStack<L>     StreamStack<L>        UDP; TCP (smoltcp's, one per connection)
 //!       └────────┬───────────┘
-//!              host                           who we are, ARP and ND, ICMP, routes
+//!              host                           our addresses, ARP and ND, ICMP, routes
 //!                │
 //!           L: FrameLane                      packet, afxdp, dpdk, sim, ...
 //! ```

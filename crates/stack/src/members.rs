@@ -1,7 +1,7 @@
 //! Which groups are heard on which interface, and the host's part of IGMPv3 and MLDv2.
 //!
 //! ```text
-//!   join, leave ─▶ group: who hears it, from whom ─▶ changed ─▶ a report at once, and one more
+//!   join, leave ─▶ group: its ports, its senders ─▶ changed ─▶ a report at once, and one more
 //!   a router's question ─────────────────────────▶ due ─────▶ a report of what is, a while later
 //! ```
 //!
@@ -35,7 +35,7 @@ const ASKED_MAX: usize = 64;
 const OLD_ROUTER_NS: u64 = 260_000_000_000;
 const NEVER: u64 = u64::MAX;
 
-/// Who hears a group on an interface, and what was not reported to the network yet.
+/// The ports that hear a group on an interface, and what was not reported to the network yet.
 #[derive(Debug, Default)]
 struct Group {
     /// How many hear it from whomever.
@@ -85,7 +85,7 @@ impl Group {
         self.any == 0 && self.senders.is_empty()
     }
 
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         self.mode_left == 0 && self.changed.is_empty()
     }
 
@@ -190,7 +190,7 @@ impl Members {
         all
     }
 
-    /// True for a group that somebody hears on this interface.
+    /// True for a group that a port hears on this interface.
     #[inline]
     pub(crate) fn has(&self, interface: u8, group: IpAddr) -> bool {
         self.groups.get(&(interface, group)).is_some_and(|group| !group.is_unheard())
@@ -251,11 +251,11 @@ impl Members {
     fn change(&mut self, interface: u8, ip: IpAddr, sender: Option<IpAddr>, how: Turned) {
         let Some(group) = self.groups.get_mut(&(interface, ip)) else { return };
         // Every host hears all hosts, and no router wants to know.
-        let is_untold = self.is_silent
+        let is_unreported = self.is_silent
             || ip == IpAddr::V4(ALL_HOSTS)
             || matches!(ip, IpAddr::V6(v6) if v6.octets()[1] & 0xf < 2)
             || ip == IpAddr::V6(crate::address::ALL_NODES);
-        if is_untold {
+        if is_unreported {
             if group.is_unheard() {
                 self.groups.remove(&(interface, ip));
             }
@@ -267,7 +267,7 @@ impl Members {
                 group.changed.clear();
                 group.mode_left = ROBUSTNESS;
             }
-            // Who hears everybody hears no more by this.
+            // A port that hears all senders hears no more by this.
             Some(_) if group.any > 0 => return,
             Some(_) if group.mode_left > 0 => group.mode_left = ROBUSTNESS,
             Some(sender) => {
@@ -338,8 +338,8 @@ impl Members {
                 let here = |(on, ip): &(u8, IpAddr)| *on == interface && ip.is_ipv4() == v4;
                 let mut here: Vec<_> = groups.iter().filter(|(key, _)| here(key)).collect();
                 here.sort_unstable_by_key(|(key, _)| **key);
-                let nobody = BTreeSet::new();
-                records.extend(here.iter().filter_map(|((_, ip), g)| g.state(*ip, &nobody)));
+                let no_senders = BTreeSet::new();
+                records.extend(here.iter().filter_map(|((_, ip), g)| g.state(*ip, &no_senders)));
             }
             let Members { groups, links, .. } = self;
             links[at].asked.retain(|ip, (due_ns, asked)| {
@@ -368,11 +368,11 @@ impl Members {
         link.changed.retain(|ip| {
             let Some(group) = groups.get_mut(&(interface, *ip)) else { return false };
             group.report(*ip, records);
-            if group.is_told() && group.is_unheard() {
+            if group.is_reported() && group.is_unheard() {
                 groups.remove(&(interface, *ip));
                 return false;
             }
-            !group.is_told()
+            !group.is_reported()
         });
         let is_done = link.changed.is_empty();
         let again_ns = now_ns.saturating_add(1 + self.random.below(TELL_AGAIN_NS));
@@ -396,12 +396,12 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn told(members: &mut Members, now_ns: u64) -> Vec<(Kind, IpAddr, Vec<IpAddr>)> {
-        let mut told = Vec::new();
+    fn reported(members: &mut Members, now_ns: u64) -> Vec<(Kind, IpAddr, Vec<IpAddr>)> {
+        let mut reported = Vec::new();
         members.act(now_ns, |_, _, records| {
-            told.extend(records.iter().cloned().map(|r| (r.kind, r.group, r.senders)));
+            reported.extend(records.iter().cloned().map(|r| (r.kind, r.group, r.senders)));
         });
-        told
+        reported
     }
 
     fn query(group: Option<&str>, senders: &[&str]) -> Query {
@@ -410,46 +410,46 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_twice_and_then_no_more() {
+    fn a_change_is_reported_twice_and_then_no_more() {
         let (mut members, group) = (Members::new(1, [1, 2]), ip("239.1.1.1"));
         assert!(members.join(0, group, None));
         assert!(!members.join(0, group, None), "a second one who hears it");
         assert_eq!(members.due_ns(), Some(0));
         let joined = [(Kind::ToExclude, group, vec![])];
-        assert_eq!(told(&mut members, 5), joined);
+        assert_eq!(reported(&mut members, 5), joined);
         let again_ns = members.due_ns().expect("once more");
         assert!(again_ns > 5 && again_ns <= 5 + 1 + SECOND);
-        assert!(told(&mut members, again_ns - 1).is_empty());
-        assert_eq!(told(&mut members, again_ns), joined);
+        assert!(reported(&mut members, again_ns - 1).is_empty());
+        assert_eq!(reported(&mut members, again_ns), joined);
         assert_eq!(members.due_ns(), None);
         assert!(!members.leave(0, group, None), "one still hears it");
         assert!(members.leave(0, group, None) && !members.leave(0, group, None));
         assert!(!members.has(0, group));
         for _ in 0..2 {
             let due_ns = members.due_ns().expect("it has left");
-            assert_eq!(told(&mut members, due_ns), [(Kind::ToInclude, group, vec![])]);
+            assert_eq!(reported(&mut members, due_ns), [(Kind::ToInclude, group, vec![])]);
         }
         assert_eq!((members.due_ns(), members.len()), (None, 0));
     }
 
     #[test]
-    fn senders_are_told_as_they_come_and_go_and_not_to_those_who_hear_all() {
+    fn senders_are_reported_as_they_change_unless_all_are_received() {
         let (mut members, group) = (Members::new(1, [1, 2]), ip("ff35::1"));
         let [a, b, c] = ["fd00::a", "fd00::b", "fd00::c"].map(ip);
         members.join(0, group, Some(a));
         members.join(0, group, Some(b));
-        assert_eq!(told(&mut members, 0), [(Kind::Allow, group, vec![a, b])]);
+        assert_eq!(reported(&mut members, 0), [(Kind::Allow, group, vec![a, b])]);
         members.leave(0, group, Some(a));
         let both = [(Kind::Allow, group, vec![b]), (Kind::Block, group, vec![a])];
-        assert_eq!(told(&mut members, 0), both);
+        assert_eq!(reported(&mut members, 0), both);
         assert!(members.hears(0, group, b) && !members.hears(0, group, a));
         members.join(0, group, None);
-        assert_eq!(told(&mut members, 0), [(Kind::ToExclude, group, vec![])]);
+        assert_eq!(reported(&mut members, 0), [(Kind::ToExclude, group, vec![])]);
         members.join(0, group, Some(c));
-        assert_eq!(told(&mut members, 2 * SECOND), [(Kind::ToExclude, group, vec![])]);
+        assert_eq!(reported(&mut members, 2 * SECOND), [(Kind::ToExclude, group, vec![])]);
         assert_eq!(members.due_ns(), None);
         members.leave(0, group, None);
-        assert_eq!(told(&mut members, 0), [(Kind::ToInclude, group, vec![b, c])]);
+        assert_eq!(reported(&mut members, 0), [(Kind::ToInclude, group, vec![b, c])]);
         assert!(!members.hears(0, group, a));
     }
 
@@ -460,7 +460,7 @@ mod tests {
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(ip);
         members.join(0, any, None);
         members.join(0, one, Some(a));
-        (0..3).for_each(|i| drop(told(&mut members, i * 2 * SECOND)));
+        (0..3).for_each(|i| drop(reported(&mut members, i * 2 * SECOND)));
         let all = [(Kind::IsInclude, one, vec![a]), (Kind::IsExclude, any, vec![])];
         for (asked, answer) in [
             (query(None, &[]), &all[..]),
@@ -472,7 +472,7 @@ mod tests {
             members.ask(0, true, asked.clone(), 10 * SECOND);
             let due_ns = members.due_ns().expect("an answer is due");
             assert!((10 * SECOND..11 * SECOND).contains(&due_ns));
-            assert_eq!(told(&mut members, due_ns), answer, "{asked:?}");
+            assert_eq!(reported(&mut members, due_ns), answer, "{asked:?}");
             assert_eq!(members.due_ns(), None);
         }
         members.ask(0, true, query(Some("239.1.1.9"), &[]), 10 * SECOND);
@@ -482,7 +482,7 @@ mod tests {
             members.ask(0, true, query(Some("232.1.1.1"), &["10.0.0.1"]), 20 * SECOND);
             members.ask(0, true, query(None, &[]), 20 * SECOND);
         }
-        assert_eq!(told(&mut members, 21 * SECOND).len(), 2);
+        assert_eq!(reported(&mut members, 21 * SECOND).len(), 2);
         assert_eq!(members.due_ns(), None);
         members.hush();
         assert!(members.leave(0, any, None));
@@ -490,16 +490,16 @@ mod tests {
     }
 
     #[test]
-    fn a_router_of_the_older_version_is_told_in_it_until_it_is_long_silent() {
+    fn reports_are_in_the_older_version_until_its_router_is_long_silent() {
         let (mut members, group) = (Members::new(1, [1, 2]), ip("239.1.1.1"));
         let mut is_old_at = |asked_ns: Option<u64>, now_ns: u64| {
             let old = Query { is_old: true, ..query(None, &[]) };
             asked_ns.into_iter().for_each(|at_ns| members.ask(0, true, old.clone(), at_ns));
             members.join(0, group, None);
-            let mut said = None;
-            members.act(now_ns, |_, (v4, is_old), _| said = Some((v4, is_old)));
+            let mut version = None;
+            members.act(now_ns, |_, (v4, is_old), _| version = Some((v4, is_old)));
             members.leave(0, group, None);
-            said
+            version
         };
         assert_eq!(is_old_at(None, 0), Some((true, false)));
         assert_eq!(is_old_at(Some(SECOND), 3 * SECOND), Some((true, true)));

@@ -1,4 +1,4 @@
-//! Who lives at which link address: one table for ARP and ND, and the packets that wait for it.
+//! Which host has which link address: one table for ARP and ND, and the packets that wait for it.
 //!
 //! The states are those of RFC 4861, for both IP versions, without DELAY: an entry that is used after
 //! its confirmation ran out is probed at once, and used meanwhile. What strangers may do is narrow.
@@ -59,7 +59,7 @@ pub(crate) enum Word {
     Asked,
     /// The owner answers (ARP reply to us, neighbour advertisement).
     Answered { solicited: bool, overrides: bool },
-    /// The owner tells everybody (gratuitous ARP).
+    /// The owner tells all hosts (gratuitous ARP).
     Announced,
 }
 
@@ -87,7 +87,7 @@ impl Account {
     }
 }
 
-/// A question to send: to everybody, or to the neighbour whose answer ran out.
+/// A question to send: to all hosts, or to the neighbour whose answer ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Solicit {
     pub(crate) place: NeighbourKey,
@@ -318,7 +318,7 @@ impl Neighbours {
         let sample = (0..EVICTION_SAMPLE.min(count)).map(|step| (self.hand + step) % count);
         if let Some(i) = sample.min_by_key(|&i| self.entries[i].used_ns) {
             if self.entries[i].state == State::Incomplete {
-                self.act_at_ns = 0; // Packets may have lost whom they wait for.
+                self.act_at_ns = 0; // Packets may have lost the host they wait for.
             }
             self.remove(i);
         }
@@ -460,7 +460,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_the_table_stays_bounded_and_consistent(
+        fn the_table_stays_bounded_and_consistent_under_any_messages(
             steps in proptest::collection::vec((0u8..4, 0u8..20, 0u64..2_000_000_000), 1..300)
         ) {
             let mut t = table(|l| (l.neighbours_max, l.waiting_max) = (8, 4));

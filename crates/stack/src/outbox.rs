@@ -254,20 +254,20 @@ impl Outbox {
         for ((interface, queue), gone) in (0..).map(PortId).zip(queues).zip(&*gone) {
             let mut left = &queue[..];
             while !left.is_empty() {
-                let lent = if *gone { None } else { Some(lane.lend(interface, left.len())) };
-                let burst = match lent {
+                let provided = if *gone { None } else { Some(lane.lend(interface, left.len())) };
+                let burst = match provided {
                     Some(Ok(burst)) => burst,
                     failed => {
-                        outcome = outcome.and(failed.map_or(Ok(()), |lent| lent.map(drop)));
+                        outcome = outcome.and(failed.map_or(Ok(()), |provided| provided.map(drop)));
                         for item in std::mem::take(&mut left) {
                             book(item.account, ports, own).drop_one(DropReason::NoRoute);
                         }
                         break;
                     }
                 };
-                let lent = burst.len();
+                let borrowed = burst.len();
                 let mut used = 0;
-                while used < lent
+                while used < borrowed
                     && let Some((item, rest)) = left.split_first()
                 {
                     left = rest;
@@ -288,7 +288,7 @@ impl Outbox {
                 let settled = lane.settle(interface);
                 outcome = outcome.and(settled);
                 take_back_refused(lane, interface, &mut sent[interface.index()], ports, own);
-                if lent == 0 {
+                if borrowed == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
                     for item in std::mem::take(&mut left) {
                         book(item.account, ports, own).drop_one(DropReason::TxRefused);

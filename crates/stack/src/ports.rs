@@ -18,7 +18,7 @@ use std::{
 
 /// Differentiated services code points have six bits.
 const DSCP_MAX: u8 = 63;
-/// The first UDP port that is given to who asks for any, as on Linux: there are more than ports.
+/// The first UDP port that is given to an app that asks for any, as on Linux: there are more than ports.
 const ANY_PORT_MIN: u16 = 32_768;
 
 /// One port.
@@ -32,7 +32,7 @@ pub(crate) struct Port {
     pub(crate) hop_limit: Option<u8>,
     /// DSCP and ECN, as headers have them.
     pub(crate) traffic_class: u8,
-    /// The groups that it hears, each on an interface, from whom; if there are none, all that anybody
+    /// The groups that it hears, each on an interface, with its senders; if there are none, all that any port
     /// here hears.
     members: HashMap<(u8, IpAddr), Vec<Option<IpAddr>>, Keyed>,
     pub(crate) counters: Counters,
@@ -168,7 +168,7 @@ impl Ports {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         for address in [destination.ip(), any] {
-            // What is sent to everybody is for those who listen at every address.
+            // What is sent to all hosts is for ports that listen at every address.
             if address != any && audience == Audience::Everybody
                 || address == any && self.everywhere == 0
             {

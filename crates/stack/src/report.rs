@@ -49,7 +49,7 @@ const SENDERS_MAX: usize = 64;
 /// The longest delay that is given no time at all.
 const DELAY_NS_MIN: u64 = 100_000_000;
 
-/// A router asks who is a member.
+/// A router asks for members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     /// Of this group; of all if none is named.
@@ -125,7 +125,7 @@ impl Query {
     ) -> Option<Query> {
         let senders = if count > SENDERS_MAX { Vec::new() } else { senders.collect() };
         let group = (!group.is_unspecified()).then_some(group);
-        // Who asks about senders of no group makes no sense.
+        // A question about senders of no group makes no sense.
         let is_sound = group.map_or(count == 0, |group| group.is_multicast());
         let within_ns = within_ns.max(DELAY_NS_MIN);
         is_sound.then_some(Query { group, senders, within_ns, is_old: false })
@@ -317,16 +317,16 @@ mod tests {
     }
 
     #[test]
-    fn an_older_router_is_told_in_its_own_words() {
+    fn reports_to_an_older_router_are_in_its_version() {
         let record = |kind, group: &str, senders: &[&str]| Record {
             kind,
             group: ip(group),
             senders: senders.iter().map(|sender| ip(sender)).collect(),
         };
-        let told = |source: &str, record: Record| {
-            let mut told = Vec::new();
-            old_packets(ip(source), &[record], |to, packet| told.push((to, packet.to_vec())));
-            told
+        let packets = |source: &str, record: Record| {
+            let mut packets = Vec::new();
+            old_packets(ip(source), &[record], |to, packet| packets.push((to, packet.to_vec())));
+            packets
         };
         for (source, group, sender, routers, [report, leave]) in [
             ("10.0.0.1", "239.1.1.1", "10.0.0.9", "224.0.0.2", [0x16, 0x17]),
@@ -339,9 +339,9 @@ mod tests {
                 (record(Kind::ToInclude, group, &[]), routers, leave),
                 (record(Kind::Block, group, &[sender]), routers, leave),
             ] {
-                let told = told(source, record);
-                assert_eq!((told.len(), told[0].0), (1, ip(to)));
-                let (frame, packet) = framed(&told[0].1);
+                let packets = packets(source, record);
+                assert_eq!((packets.len(), packets[0].0), (1, ip(to)));
+                let (frame, packet) = framed(&packets[0].1);
                 assert_eq!((packet.destination, packet.hop_limit), (ip(to), 1));
                 let message = packet.payload(&frame);
                 assert_eq!((message[0], packet.source), (kind, ip(source)));
@@ -365,14 +365,14 @@ mod tests {
             .collect();
         let sent = all_of("10.0.0.1", 1500, &records);
         assert_eq!(sent.len(), 1000usize.div_ceil((1500 - 32) / 8));
-        let told: u16 = sent.iter().map(|p| u16::from_be_bytes([p[30], p[31]])).sum();
-        assert!(told == 1000 && sent.iter().all(|packet| packet.len() <= 1500));
+        let records: u16 = sent.iter().map(|p| u16::from_be_bytes([p[30], p[31]])).sum();
+        assert!(records == 1000 && sent.iter().all(|packet| packet.len() <= 1500));
 
         let senders = (0..500u16).map(|i| IpAddr::from([10, 1, (i >> 8) as u8, i as u8])).collect();
         let long = Record { kind: Kind::IsInclude, group: ip("232.1.1.1"), senders };
         let sent = all_of("10.0.0.1", 576, &[long]);
-        let told: u16 = sent.iter().map(|p| u16::from_be_bytes([p[34], p[35]])).sum();
-        assert_eq!((told, sent.iter().all(|packet| packet.len() <= 576)), (500, true));
+        let records: u16 = sent.iter().map(|p| u16::from_be_bytes([p[34], p[35]])).sum();
+        assert_eq!((records, sent.iter().all(|packet| packet.len() <= 576)), (500, true));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Host {
         asker: IpAddr,
         target: Ipv6Addr,
     ) -> Verdict {
-        // Who probes for duplicates has no address yet: tell everybody (RFC 4861, 7.2.4).
+        // A host that probes for duplicates has no address yet: tell all hosts (RFC 4861, 7.2.4).
         let is_probe = asker.is_unspecified();
         let destination = if is_probe { ALL_NODES.into() } else { asker };
         let to = if is_probe { group_mac(destination) } else { sender_mac(frame) };
@@ -156,7 +156,7 @@ impl Host {
         }
     }
 
-    /// Somebody else claims our address: says once in a while that it is ours (RFC 5227, 2.4 c).
+    /// Another host claims our address: says once in a while that it is ours (RFC 5227, 2.4 c).
     fn defend(&mut self, port: PortId, address: IpAddr, now_ns: u64) {
         self.events.address_conflicts += 1;
         let interface = &mut self.interfaces[port.index()];
@@ -167,7 +167,7 @@ impl Host {
         }
     }
 
-    /// Says on every link who we are, so that stale tables elsewhere are put right.
+    /// Announces our addresses on every link, so that stale tables elsewhere are put right.
     pub(crate) fn announce_all(&mut self) {
         for interface in 0..self.interfaces.len() {
             for i in 0..self.interfaces[interface].addresses.len() {

@@ -66,7 +66,7 @@ impl Scale {
 pub(crate) struct Sent {
     pub(crate) end: Option<u32>,
     pub(crate) scale: Scale,
-    /// Bytes were sent again since somebody looked.
+    /// Bytes were sent again since the last look.
     pub(crate) has_repeated: bool,
 }
 

@@ -234,15 +234,15 @@ mod tests {
     use laneway_wire::Tcp;
     use std::net::SocketAddr;
 
-    struct Nobody(Counters);
+    struct IdleApp(Counters);
 
-    impl App for Nobody {
+    impl App for IdleApp {
         fn counters(&self) -> &Counters {
             &self.0
         }
     }
 
-    impl StreamApp for Nobody {
+    impl StreamApp for IdleApp {
         fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
 
         fn on_bytes<O: StreamOut>(&mut self, _: ConnId, bytes: &[u8], _: &mut O) -> usize {
@@ -274,7 +274,7 @@ mod tests {
         world.inject(PortId(0), &frame);
         let clock = world.clock();
         let now_ns = clock.now_ns();
-        stack.serve(&mut Nobody(Counters::default()), &clock).unwrap();
+        stack.serve(&mut IdleApp(Counters::default()), &clock).unwrap();
         let arrivals = world.collect(PortId(0));
         let answer = arrivals.iter().find(|a| a.bytes[12..14] == [8, 0]).expect("a SYN-ACK");
         let ends = Ends { local: near, remote };

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 const OPTIONS_BYTES_MAX: usize = 12;
 /// The longest packet that is imagined: IPv6, TCP, options.
 const IMAGINED_BYTES_MAX: usize = 40 + TCP_BYTES_MIN + OPTIONS_BYTES_MAX;
-/// The MSS of who states none (RFC 9293, 3.7.1).
+/// The MSS of a peer that states none (RFC 9293, 3.7.1).
 const MSS_BYTES_UNSTATED: u16 = 536;
 /// The largest shift of a window (RFC 7323, 2.3).
 pub(crate) const WINDOW_SHIFT_MAX: u8 = 14;
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_imagined_syn_says_what_it_was_told(
+        fn an_imagined_syn_has_the_options_of_the_cookie(
             options in options(), sequence: u32, window: u16, ports: [u16; 2], v6: bool
         ) {
             let ips = if v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] };

@@ -302,7 +302,7 @@ const OWN: [u8; 4] = [10, 0, 0, 1];
 const PEER: [u8; 4] = [10, 0, 0, 2];
 
 #[test]
-fn an_echo_leaves_in_the_frame_it_came_in() {
+fn an_echo_leaves_in_the_frame_of_its_request() {
     let mut bench = Bench::new(&all_ports(), Manner::Echo);
     for (from, to) in [
         ("10.0.0.2:999", "10.0.0.1:7"),
@@ -319,7 +319,7 @@ fn an_echo_leaves_in_the_frame_it_came_in() {
     assert_eq!((counters.rx_frames, counters.tx_frames), (8, 8));
     assert_eq!(counters.copies, 2, "only the announcements were copied");
     assert_eq!(bench.stack.counters(PortId(1)).tx_frames, 4);
-    assert_eq!(bench.stack.neighbours(), 0, "nobody was asked for, nothing learned");
+    assert_eq!(bench.stack.neighbours(), 0, "no address was asked for, none learned");
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn a_fan_keeps_the_order_for_each_destination() {
     for i in 0..20u8 {
         bench.world.inject(PORT, &udp("10.0.0.2:999", "10.0.0.1:7", &[i; 30]));
     }
-    // Neighbours who only asked are asked back as soon as they are used.
+    // Neighbours that only asked are asked back as soon as they are used.
     let out = bench.serve();
     let out: Vec<_> = out.iter().filter(|f| f[12..14] == [8, 0]).map(|f| read_udp(f)).collect();
     for (other, mac) in others.into_iter().zip([3, 4]) {
@@ -675,16 +675,16 @@ fn a_ping_is_answered_with_its_data() {
 }
 
 #[test]
-fn a_port_without_a_listener_is_said_to_be_unreachable_at_a_bounded_rate() {
+fn a_port_without_a_listener_is_reported_unreachable_at_a_bounded_rate() {
     let mut config = all_ports();
     config.limits.icmp_errors_per_second = 5;
     let mut bench = Bench::new(&config, Manner::Echo);
-    let request = udp("10.0.0.2:999", "10.0.0.1:8", b"nobody");
+    let request = udp("10.0.0.2:999", "10.0.0.1:8", b"unheard");
     let error = bench.ask(&request);
     assert_eq!((error.len(), &error[0][34..36]), (1, &[3, 3][..]));
     assert_eq!((checksum::of(&error[0][34..]), checksum::of(&error[0][14..34])), (0, 0));
     assert_eq!(error[0][42..], request[14..], "the packet is quoted");
-    let v6 = bench.ask(&udp("[fd00::2]:999", "[fd00::1]:8", b"nobody"));
+    let v6 = bench.ask(&udp("[fd00::2]:999", "[fd00::1]:8", b"unheard"));
     assert_eq!(&v6[0][54..56], &[1, 4][..]);
     assert_eq!(sum(ip("fd00::1"), ip("fd00::2"), protocol::ICMPV6, &v6[0][54..]), 0xffff);
     for _ in 0..10 {
@@ -721,7 +721,7 @@ fn errors_answer_no_broadcast_no_fragment_and_no_error() {
 }
 
 #[test]
-fn what_is_too_long_for_the_link_or_a_told_path_is_counted() {
+fn what_is_too_long_for_the_link_or_a_reported_path_mtu_is_counted() {
     let mut bench = Bench::new(&all_ports(), Manner::Echo);
     bench.ask(&arp(1, (FAR_MAC, PEER), ([0; 6], OWN)));
     // The packet, and a question to a neighbour that was never confirmed.
@@ -732,8 +732,8 @@ fn what_is_too_long_for_the_link_or_a_told_path_is_counted() {
     message.extend_from_slice(&udp("10.0.0.1:7", "10.0.0.2:5", &[1; 8])[14..]);
     let checksum = checksum::of(&message);
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let told = packet(ip("10.0.0.9"), ip("10.0.0.1"), protocol::ICMP, 64, &message);
-    bench.ask(&framed(&told));
+    let too_big = packet(ip("10.0.0.9"), ip("10.0.0.1"), protocol::ICMP, 64, &message);
+    bench.ask(&framed(&too_big));
     assert_eq!(bench.stack.events().path_mtus_learned, 1);
     assert!(bench.tick("10.0.0.2:5", &[1; 1273]).is_empty());
     assert_eq!(bench.tick("10.0.0.2:5", &[1; 1272]).len(), 1);
@@ -946,7 +946,7 @@ fn what_no_stack_can_do_is_refused_in_words() {
 }
 
 #[test]
-fn whoever_asks_for_any_udp_port_gets_one_that_is_free() {
+fn an_app_that_asks_for_any_udp_port_gets_one_that_is_free() {
     let mut bench = two_interfaces(Manner::Echo);
     let any = |interface: Option<&str>| PortPlan {
         interface: interface.map(str::to_owned),
@@ -968,7 +968,7 @@ fn whoever_asks_for_any_udp_port_gets_one_that_is_free() {
 }
 
 #[test]
-fn as_many_ports_as_there_may_be_are_told_apart() {
+fn as_many_ports_as_there_may_be_are_distinguished() {
     const STEP: usize = 97;
     let mut bench = Bench::new(&config(&[]), Manner::Echo);
     let udp_port = |i: usize| 1000 + i as u16;
@@ -1042,17 +1042,17 @@ fn read_report(frame: &[u8]) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
 }
 
 /// What is reported to routers until nothing more is due.
-fn told(bench: &mut Bench) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
-    let mut told = Vec::new();
+fn reported(bench: &mut Bench) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
+    let mut reported = Vec::new();
     while let Some(due_ns) = bench.stack.due_ns() {
         bench.world.advance_to(due_ns.max(bench.world.clock().now_ns()));
-        told.extend(bench.serve().iter().flat_map(|frame| read_report(frame)));
+        reported.extend(bench.serve().iter().flat_map(|frame| read_report(frame)));
     }
-    told
+    reported
 }
 
 #[test]
-fn a_thousand_groups_come_and_go_and_routers_are_told() {
+fn a_thousand_groups_come_and_go_and_are_reported_to_routers() {
     const GROUPS: usize = 1000;
     let name = |i: usize| format!("239.7.{}.{}", i / 250, i % 250 + 1);
     let mut bench = two_interfaces(Manner::Echo);
@@ -1062,12 +1062,12 @@ fn a_thousand_groups_come_and_go_and_routers_are_told() {
     };
     let port = bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(bench.stack.caps(port).facts["memberships"], "1000");
-    let joined = told(&mut bench);
+    let joined = reported(&mut bench);
     assert_eq!(joined.len(), 2 * GROUPS, "each twice");
     for half in joined.chunks(GROUPS) {
         assert!(half.iter().all(|(kind, _, senders)| *kind == 4 && senders.is_empty()));
-        let told: std::collections::HashSet<_> = half.iter().map(|record| record.1).collect();
-        assert_eq!(told.len(), GROUPS);
+        let groups: std::collections::HashSet<_> = half.iter().map(|record| record.1).collect();
+        assert_eq!(groups.len(), GROUPS);
     }
     for i in (0..GROUPS).step_by(37) {
         bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(i)), &[i as u8]));
@@ -1076,14 +1076,14 @@ fn a_thousand_groups_come_and_go_and_routers_are_told() {
     let seen = bench.app.seen.len();
     bench.stack.leave(port, &group(&name(500), None)).unwrap_or_else(|e| panic!("{e}"));
     let left = (3, ip(&name(500)), vec![]);
-    assert_eq!(told(&mut bench), [left.clone(), left]);
+    assert_eq!(reported(&mut bench), [left.clone(), left]);
     let again = bench.stack.leave(port, &group(&name(500), None)).unwrap_err().to_string();
     assert!(again.contains("239.7.2.1"), "{again}");
     bench.ask(&to_group("10.0.0.2:9", &format!("{}:5000", name(500)), b"left"));
     bench.ask(&to_group("10.0.0.2:9", "239.9.9.9:5000", b"never joined"));
     assert_eq!(bench.app.seen.len(), seen);
     bench.stack.close_port(port).unwrap_or_else(|e| panic!("{e}"));
-    let closed = told(&mut bench);
+    let closed = reported(&mut bench);
     assert_eq!(closed.iter().filter(|(kind, ..)| *kind == 3).count(), 2 * (GROUPS - 1));
 }
 
@@ -1103,14 +1103,14 @@ fn a_sender_that_is_not_listed_does_not_come_through() {
             |of: Membership| PortPlan { memberships: vec![of], ..PortPlan::at(at(&everywhere)) };
         let port = bench.stack.open_port(&plan(group(one, Some(listed)))).unwrap();
         let allowed = (5, ip(one), vec![ip(listed)]);
-        assert_eq!(told(&mut bench), [allowed.clone(), allowed]);
+        assert_eq!(reported(&mut bench), [allowed.clone(), allowed]);
         for from in [listed, other] {
             bench.ask(&to_group(&with_port(from), &with_port(one), b"news"));
         }
         assert_eq!(bench.app.seen.len(), 1, "{one}");
         assert_eq!(bench.app.seen[0].0.ip(), ip(listed));
         assert_eq!(bench.stack.counters(port).drops(DropReason::NotForUs), 1);
-        // Another port that hears everybody there changes nothing for the first.
+        // Another port that hears all senders there changes nothing for the first.
         let at_group =
             PortPlan { memberships: vec![group(one, None)], ..PortPlan::at(at(&with_port(one))) };
         let second = bench.stack.open_port(&at_group).unwrap();
@@ -1174,7 +1174,7 @@ fn question(of: &str, senders: &[&str], hop_limit: u8) -> Vec<u8> {
 #[test]
 fn a_question_of_a_router_is_answered_within_its_time() {
     let mut due = Vec::new();
-    for (nobody, any, one, [sender, other]) in [
+    for (no_group, any, one, [sender, other]) in [
         ("0.0.0.0", "239.1.1.1", "232.1.1.1", ["10.0.0.2", "10.0.0.3"]),
         ("::", "ff15::1", "ff35::1", ["fd00::2", "fd00::3"]),
     ] {
@@ -1183,11 +1183,11 @@ fn a_question_of_a_router_is_answered_within_its_time() {
         let memberships = vec![group(any, None), group(one, Some(sender))];
         let plan = PortPlan { memberships, ..PortPlan::at(at(everywhere)) };
         bench.stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
-        told(&mut bench);
+        reported(&mut bench);
         let is_any = (2, ip(any), vec![]);
         let is_one = (1, ip(one), vec![ip(sender)]);
         for (asked, answer) in [
-            (question(nobody, &[], 1), vec![is_one.clone(), is_any.clone()]),
+            (question(no_group, &[], 1), vec![is_one.clone(), is_any.clone()]),
             (question(any, &[], 1), vec![is_any]),
             (question(one, &[sender, other], 1), vec![is_one]),
             (question(one, &[other], 1), vec![]),
@@ -1200,7 +1200,7 @@ fn a_question_of_a_router_is_answered_within_its_time() {
                 assert!(due_ns < asked_ns + 10_000_000_000, "within what was asked for");
                 due.push(due_ns - asked_ns);
             }
-            let mut answered = told(&mut bench);
+            let mut answered = reported(&mut bench);
             answered.sort_unstable();
             assert_eq!(answered, answer, "{asked:02x?}");
         }

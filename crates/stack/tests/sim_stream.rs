@@ -165,7 +165,7 @@ fn ten_thousand_connections_are_served_at_once_and_their_memory_used_again() {
 }
 
 #[test]
-fn a_flood_of_syns_is_bounded_and_starves_nobody_who_is_connected() {
+fn a_flood_of_syns_is_bounded_and_starves_no_open_connection() {
     let mut config = config(&["10.0.0.1:7"]);
     config.tcp.half_open_max = 100;
     let mut bench = Bench::new("sim:frames=4096,queue=8192", &config, Server::echo());
@@ -262,7 +262,7 @@ fn answers(bench: &mut Bench<Server>, frame: &[u8]) -> Vec<Tcp> {
 }
 
 #[test]
-fn a_cookie_opens_a_connection_to_whom_it_was_sent_and_to_nobody_else() {
+fn a_cookie_opens_a_connection_for_its_own_peer_alone() {
     let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
     let (mut bench, answer) = with_cookies(from, &[]);
     assert_eq!((answer.acknowledgement, answer.header_bytes), (1001, 24), "an MSS, no more");
@@ -391,7 +391,7 @@ fn connections_beyond_a_limit_are_reset_and_counted() {
 }
 
 #[test]
-fn who_closes_first_and_how_is_told_apart() {
+fn the_end_that_closes_first_and_how_is_reported() {
     let mut bench = Bench::new("sim:delay_us=100", &config(&["10.0.0.1:7"]), Server::echo());
     let (one, two) = (bench.connect(near(7)), bench.connect(near(7)));
     assert!(bench.until(MINUTE, |b| b.app.opened == 2));
@@ -481,7 +481,7 @@ fn a_damaged_segment_is_counted_and_changes_nothing() {
 }
 
 #[test]
-fn with_pass_rest_the_kernel_gets_what_nobody_here_listens_to() {
+fn with_pass_rest_the_kernel_gets_what_no_port_here_listens_to() {
     let mut config = config(&["10.0.0.1:7"]);
     config.pass_rest = true;
     let mut bench = Bench::new("sim", &config, Server::echo());
@@ -504,7 +504,7 @@ fn answers_go_to_the_mac_that_a_connection_comes_from() {
 }
 
 #[test]
-fn a_told_path_mtu_shortens_the_segments_of_its_connection() {
+fn a_reported_path_mtu_shortens_the_segments_of_its_connection() {
     let mut config = config(&["10.0.0.1:7"]);
     config.tcp.tx_bytes = 16_384;
     let mut bench = Bench::new("sim:delay_us=50", &config, Server::echo());

@@ -14,7 +14,7 @@
 //! in the intervals of all looks at once with the stated confidence, so the race may stop at any of
 //! them, for any reason.
 //!
-//! What it assumes: the clock (the share) depends on no data, and neither is the moment of a look. Who
+//! What it assumes: the clock (the share) depends on no data, and neither is the moment of a look. A caller that
 //! moves segments to where doubt is left lets the data choose how much is learnt by the next look; that
 //! strains the second assumption, and the simulator shows by how much (not measurably).
 

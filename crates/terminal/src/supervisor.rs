@@ -73,7 +73,7 @@ mod tests {
     use std::process;
 
     #[test]
-    fn what_is_told_arrives_by_name_and_nobody_is_told_where_nobody_listens() {
+    fn a_notification_arrives_by_name_and_none_is_sent_without_a_listener() {
         let name = format!("laneway-supervisor-{}", process::id());
         let at = address(format!("@{name}").as_bytes()).unwrap();
         let socket = UnixDatagram::bind_addr(&at).unwrap();

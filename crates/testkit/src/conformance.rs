@@ -96,7 +96,7 @@ pub trait Rig {
         Err("the rig has no interface to disturb".to_owned())
     }
 
-    /// Opens the lane on port 0 as somebody without any capability, drops it, and says how it was
+    /// Opens the lane on port 0 as a process without any capability, drops it, and says how it was
     /// refused; nothing if it opened.
     ///
     /// # Errors
@@ -177,14 +177,14 @@ macro_rules! each_conformance_behaviour {
             a_bell_rung_during_a_wait_ends_it
             a_bounced_frame_leaves_byte_for_byte
             edits_in_place_are_what_leaves
-            only_frames_told_to_leave_leave
+            only_frames_with_a_verdict_to_leave_leave
             a_frame_leaves_by_the_port_it_is_sent_to
             a_fanned_out_frame_leaves_by_every_port
             a_port_that_is_not_there_is_counted
             a_frame_longer_than_the_link_is_counted
             gathered_frames_leave_behind_their_heads
             a_gathered_frame_that_cannot_leave_is_counted
-            lent_frames_are_sent_when_told_so
+            borrowed_frames_are_sent_when_their_verdict_says_so
             lending_survives_a_shortage_of_buffers
             no_buffer_leaks
             counters_match_what_was_seen

@@ -161,7 +161,7 @@ pub fn receive_shares<L: FrameLane>(
                 let wait = Duration::from_millis(20);
                 patience.wait(|| lane.wait(wait).expect("the lane waits"));
             } else {
-                patience.something_came();
+                patience.note_arrival();
             }
             lane.settle(port).expect("the lane settles");
         }

@@ -31,7 +31,7 @@ impl Patience {
     }
 
     /// Something arrived, so that the last wait was not in vain.
-    pub fn something_came(&mut self) {
+    pub fn note_arrival(&mut self) {
         self.is_woken = false;
     }
 
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_promise_that_nothing_came_of_makes_it_nap() {
+    fn only_a_wake_that_nothing_arrived_after_makes_it_nap() {
         let mut patience = Patience::new(9);
         assert!(!patience.is_woken);
         patience.wait(|| Wake::Timeout);
         assert!(!patience.is_woken, "the wait took its time");
         patience.wait(|| Wake::Ready);
         assert!(patience.is_woken);
-        patience.something_came();
+        patience.note_arrival();
         assert!(!patience.is_woken, "the promise was kept");
     }
 }

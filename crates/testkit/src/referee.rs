@@ -37,7 +37,7 @@ impl Referee {
         }
         let name = source.trim_end_matches(".c").replace('/', "-");
         let binary = Path::new(folder).join(name);
-        let mut said = String::new();
+        let mut printed = String::new();
         for sanitizers in SANITIZERS {
             let compiled = Command::new("cc")
                 .args(["-O1", "-g"])
@@ -55,9 +55,9 @@ impl Referee {
             if compiled.status.success() {
                 return Some(Referee(binary));
             }
-            said = String::from_utf8_lossy(&compiled.stderr).into_owned();
+            printed = String::from_utf8_lossy(&compiled.stderr).into_owned();
         }
-        panic!("{said}")
+        panic!("{printed}")
     }
 
     /// What it answers to `input`.

@@ -357,16 +357,16 @@ macro_rules! each_stream_behaviour {
     ($with:ident $($args:tt)*) => {
         $crate::$with! { $($args)* streams
             bytes_come_back_in_pieces_of_any_size
-            a_connection_is_told_with_its_peer_and_its_port
+            a_connection_is_reported_with_its_peer_and_its_port
             bytes_not_consumed_are_shown_again_with_the_rest
             a_full_send_queue_refuses_and_loses_nothing
             what_a_full_queue_left_is_shown_again_by_itself
             a_send_longer_than_the_queue_is_taken_in_part
-            room_is_told_once_without_unread_bytes
+            room_is_reported_once_without_unread_bytes
             a_gone_connection_takes_nothing
             a_paused_connection_shows_nothing_until_it_is_resumed
             a_paused_connection_is_read_up_to_a_bound
-            a_paused_connection_that_finishes_is_told_at_once
+            a_paused_connection_that_finishes_is_reported_at_once
             a_slow_reader_does_not_hold_up_others
             a_peer_that_finishes_gets_all_it_is_owed
             a_reply_that_is_owed_reaches_a_peer_that_has_finished

@@ -457,9 +457,9 @@ impl<A: StreamApp> Tls<A> {
             self.show_again(conn, out);
         }
         let Some(session) = self.layer.usable(conn) else { return };
-        let may_be_told = session.is_paused || !session.is_room_owed;
-        if session.finish == Finish::Due && may_be_told {
-            session.finish = Finish::Told;
+        let may_report = session.is_paused || !session.is_room_owed;
+        if session.finish == Finish::Due && may_report {
+            session.finish = Finish::Reported;
             self.app.on_finish(conn, &mut Out { layer: &mut self.layer, out });
         }
     }
@@ -591,7 +591,7 @@ impl<A: StreamApp> StreamApp for Tls<A> {
         }
         let why = match why {
             _ if session.is_faulty => Close::Error,
-            Close::App if session.finish == Finish::Told => Close::Peer,
+            Close::App if session.finish == Finish::Reported => Close::Peer,
             why => why,
         };
         if session.is_known {

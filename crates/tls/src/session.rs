@@ -35,7 +35,7 @@ pub(crate) enum Finish {
     No,
     /// It has, and the app is to be called.
     Due,
-    Told,
+    Reported,
 }
 
 /// Memory that all connections of a worker use in turn.

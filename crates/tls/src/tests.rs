@@ -24,7 +24,7 @@ impl Folder {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("laneway-tls-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("nobody has a folder of that name");
+        fs::create_dir(&path).expect("no folder has that name");
         Folder(path)
     }
 }
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// Who trusts whom in a test.
+/// The certificates and authorities of a test.
 struct Trust {
     folder: Folder,
     authority: Authority,

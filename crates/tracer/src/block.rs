@@ -35,7 +35,7 @@ pub(crate) const CPU_UNKNOWN: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum BlockKind {
-    /// Text: who wrote this, by which clock, with which points. The first block, once.
+    /// Text: the program that wrote this, by which clock, with which points. The first block, once.
     Header = 1,
     /// Text: a thread; its number is the block's.
     Thread = 2,

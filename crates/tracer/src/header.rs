@@ -4,7 +4,7 @@
 use crate::{Calibration, Point, PointId, Shape};
 use std::fmt::Write as _;
 
-/// Who wrote a file, by which clock, with which points.
+/// The program that wrote a file, by which clock, with which points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     /// Name of the host.

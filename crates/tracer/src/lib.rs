@@ -18,7 +18,7 @@
 //! Unix epoch. Other programs that have events (the kernel's, say) write the same format through
 //! [`FileWriter`].
 //!
-//! What this crate does not do: it decides nothing about what events mean, and it hooks nothing: who
+//! What this crate does not do: it decides nothing about what events mean, and it hooks nothing: the caller that
 //! has something to tell holds a [`Recorder`]. The format is in `README.md`.
 #![forbid(unsafe_code)]
 

@@ -29,7 +29,7 @@ pub enum Shape {
     EmptyRun,
     /// Frames asked for (low 16 bits of `value`) and come (next 16 bits) in a receive call whose length other
     /// records tell; `small` is the port.
-    Came,
+    ReceivedWithin,
     /// Frames given to be sent (low 16 bits of `value`) and taken (next 16 bits); `small` is the port.
     Send,
     /// The thread left the CPU; `small` is 1 if it could have gone on.
@@ -54,7 +54,7 @@ pub enum Shape {
     /// The first 8 bytes of a task's name, in `value`, little-endian; the record behind it has the others and says what
     /// of the task.
     Task,
-    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of whom it took it from.
+    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of the task it took it from.
     TookOver,
     /// That task made the thread runnable.
     WokenBy,
@@ -70,7 +70,7 @@ impl Shape {
         (Shape::Function, "function"),
         (Shape::Receive, "receive"),
         (Shape::EmptyRun, "empty-run"),
-        (Shape::Came, "came"),
+        (Shape::ReceivedWithin, "received-within"),
         (Shape::Send, "send"),
         (Shape::SwitchedOut, "switched-out"),
         (Shape::SwitchedIn, "switched-in"),
@@ -183,7 +183,7 @@ pub mod points {
         /// What the lane sent and was refused since the last tick, by its own counters.
         SEND = 5 Send "lane.sent",
         /// What a round of a lane of datagrams or streams found.
-        CAME = 6 Came "lane.came",
+        RECEIVED_WITHIN = 6 ReceivedWithin "lane.served",
         /// The lane acts on verdicts; the argument is how many frames the burst had.
         SETTLE = 16 Function "lane.settle",
         /// The worker blocks until something may be there.

@@ -90,7 +90,7 @@ impl<'a> TraceFile<'a> {
         Ok(TraceFile { store, header, points, first, index, timeline })
     }
 
-    /// Who wrote it.
+    /// The program that wrote it.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -421,7 +421,7 @@ impl Happenings<'_> {
                 self.pending.happenings = [Some(leave), Some(happening(time_ns, receive))];
                 Some(happening(from_ns, What::Enter(record.point)))
             }
-            Shape::Came => {
+            Shape::ReceivedWithin => {
                 let (asked, got) = unpair(number);
                 now(What::Receive { port: record.small as u8, asked, got })
             }

@@ -29,7 +29,7 @@ pub struct Recorder {
     /// The time of the record written last.
     last: u64,
     /// Refused records that are not yet reported to the reader.
-    untold: u64,
+    unreported: u64,
     empty: EmptyRun,
     /// [`RUN_GAP_S`] in ticks.
     gap: u64,
@@ -54,7 +54,7 @@ const RUN_GAP_S: f64 = 20e-6;
 impl Recorder {
     pub(crate) fn new(ticks: Ticks, ring: Producer, began: u64, tid: Arc<AtomicU32>) -> Recorder {
         let gap = (RUN_GAP_S * ticks.per_second() as f64) as u64;
-        Recorder { ticks, ring, tid, last: began, untold: 0, empty: EmptyRun::default(), gap }
+        Recorder { ticks, ring, tid, last: began, unreported: 0, empty: EmptyRun::default(), gap }
     }
 
     /// From now on it is the calling thread that records; to be called before the first event, by
@@ -121,9 +121,9 @@ impl Recorder {
 
     /// `got` of `asked` frames were received in a call whose length other records give.
     #[inline]
-    pub fn came(&mut self, port: u8, asked: u16, got: u16, at: u64) {
+    pub fn received_within(&mut self, port: u8, asked: u16, got: u16, at: u64) {
         self.end_empty_run(at);
-        self.push(at, points::CAME, u16::from(port), u64::from(pair(asked, got)));
+        self.push(at, points::RECEIVED_WITHIN, u16::from(port), u64::from(pair(asked, got)));
     }
 
     /// The lane was given `asked` frames to send on `port` and took `sent`.
@@ -134,7 +134,7 @@ impl Recorder {
 
     /// Something happened.
     #[inline]
-    pub fn told(&mut self, point: PointId, at: u64, value: u64) {
+    pub fn instant(&mut self, point: PointId, at: u64, value: u64) {
         self.end_empty_run(at);
         self.push(at, point, 0, value);
     }
@@ -186,7 +186,7 @@ impl Recorder {
     fn push(&mut self, at: u64, point: PointId, small: u16, value: u64) {
         let at = at.max(self.last);
         let delta = at - self.last;
-        if self.untold > 0 || delta > u64::from(u32::MAX) {
+        if self.unreported > 0 || delta > u64::from(u32::MAX) {
             self.push_rarely(at, point, small, value);
             return;
         }
@@ -194,7 +194,7 @@ impl Recorder {
         if self.ring.push(record.words()) {
             self.last = at;
         } else {
-            self.untold += 1;
+            self.unreported += 1;
         }
     }
 
@@ -205,26 +205,26 @@ impl Recorder {
         if at - self.last > u64::from(u32::MAX) {
             let time = Record { point: points::TIME, value: at, ..Record::default() };
             if !self.ring.push(time.words()) {
-                self.untold += 1;
+                self.unreported += 1;
                 return;
             }
             self.last = at;
         }
-        if self.untold > 0 {
+        if self.unreported > 0 {
             let delta = (at - self.last) as u32;
-            let hole = Record { delta, point: points::LOST, small: 0, value: self.untold };
+            let hole = Record { delta, point: points::LOST, small: 0, value: self.unreported };
             if !self.ring.push(hole.words()) {
-                self.untold += 1;
+                self.unreported += 1;
                 return;
             }
             self.last = at;
-            self.untold = 0;
+            self.unreported = 0;
         }
         let record = Record { delta: (at - self.last) as u32, point, small, value };
         if self.ring.push(record.words()) {
             self.last = at;
         } else {
-            self.untold += 1;
+            self.unreported += 1;
         }
     }
 }
@@ -285,11 +285,11 @@ mod tests {
         for (port, from) in [(0, 1000), (1, 1010), (0, 1020), (1, 1030), (0, 1040), (0, 1050)] {
             recorder.received_nothing(Some(port), from);
         }
-        recorder.told(points::NAPI_POLL, 1060, 0);
+        recorder.instant(points::NAPI_POLL, 1060, 0);
         let records = taken(&mut ring);
         let runs: Vec<_> = records[..2].iter().map(|&record| Lasted::unpack(record)).collect();
-        let told: Vec<_> = runs.iter().map(|run| (run.tag, run.argument, run.ticks)).collect();
-        assert_eq!(told, [(1, 4, 40), (2, 2, 20)], "a tag is the port plus one");
+        let recorded: Vec<_> = runs.iter().map(|run| (run.tag, run.argument, run.ticks)).collect();
+        assert_eq!(recorded, [(1, 4, 40), (2, 2, 20)], "a tag is the port plus one");
     }
 
     #[test]
@@ -299,14 +299,14 @@ mod tests {
         for from in [1010, 1020, 1030, 1030 + 2 * gap, 1040 + 2 * gap] {
             recorder.received_nothing(Some(0), from);
         }
-        recorder.told(points::NAPI_POLL, 1050 + 2 * gap, 0);
+        recorder.instant(points::NAPI_POLL, 1050 + 2 * gap, 0);
         let records = taken(&mut ring);
         let runs: Vec<_> = records[..2].iter().map(|&record| Lasted::unpack(record)).collect();
-        let told: Vec<_> = runs.iter().map(|run| (run.argument, run.ticks)).collect();
-        assert_eq!(told, [(3, 20), (2, 20)]);
+        let recorded: Vec<_> = runs.iter().map(|run| (run.argument, run.ticks)).collect();
+        assert_eq!(recorded, [(3, 20), (2, 20)]);
         // What follows a pause does not fill it either.
         recorder.received_nothing(Some(0), 1060 + 2 * gap);
-        recorder.told(points::NAPI_POLL, 1060 + 4 * gap, 0);
+        recorder.instant(points::NAPI_POLL, 1060 + 4 * gap, 0);
         assert_eq!(Lasted::unpack(taken(&mut ring)[0]).ticks, 0);
     }
 
@@ -322,20 +322,20 @@ mod tests {
     fn a_silence_longer_than_a_delta_restarts_the_time() {
         let (mut recorder, mut ring) = recorder(16);
         let at = 1000 + (1 << 33);
-        recorder.told(points::NAPI_POLL, at, 7);
+        recorder.instant(points::NAPI_POLL, at, 7);
         let records = taken(&mut ring);
         assert_eq!((records[0].point, records[0].value), (points::TIME, at));
         assert_eq!((records[1].delta, records[1].value), (0, 7));
     }
 
     #[test]
-    fn a_hole_is_told_at_its_place_with_its_size() {
+    fn a_hole_is_recorded_at_its_place_with_its_size() {
         let (mut recorder, mut ring) = recorder(4);
         for n in 0..6 {
-            recorder.told(points::NAPI_POLL, 1001 + n, n);
+            recorder.instant(points::NAPI_POLL, 1001 + n, n);
         }
         assert_eq!((taken(&mut ring).len(), recorder.lost()), (4, 2));
-        recorder.told(points::NAPI_POLL, 1100, 9);
+        recorder.instant(points::NAPI_POLL, 1100, 9);
         let records = taken(&mut ring);
         assert_eq!((records[0].point, records[0].value), (points::LOST, 2));
         assert_eq!(records[0].delta, 1100 - 1004, "from the last record that was kept");
@@ -343,9 +343,9 @@ mod tests {
     }
 
     #[test]
-    fn time_is_never_told_to_go_back() {
+    fn time_is_never_recorded_to_go_back() {
         let (mut recorder, mut ring) = recorder(4);
-        recorder.told(points::NAPI_POLL, 1010, 0);
+        recorder.instant(points::NAPI_POLL, 1010, 0);
         recorder.called(points::WAIT, 1005, 1008, 0);
         let record = taken(&mut ring)[1];
         assert_eq!((record.delta, Lasted::unpack(record).ticks), (0, 0));

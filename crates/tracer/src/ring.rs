@@ -141,7 +141,7 @@ impl<W: Word> Producer<W> {
 
 impl<W: Word> Drop for Producer<W> {
     fn drop(&mut self) {
-        // Pairs with the acquire in `Consumer::is_closed`: who sees it sees every record and the count.
+        // Pairs with the acquire in `Consumer::is_closed`: a reader that sees it sees every record and the count.
         self.shared.closed.store(true, Ordering::Release);
     }
 }

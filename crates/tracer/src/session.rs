@@ -155,7 +155,7 @@ impl Session {
             cpu: thread.cpu,
             at: began,
             batch: Vec::new(),
-            told: 0,
+            reported: 0,
             unsaved: 0,
             outside: 0,
             file: Some(file),
@@ -278,7 +278,7 @@ struct Track {
     at: u64,
     batch: Vec<Record>,
     /// Refused records that the file tells of.
-    told: u64,
+    reported: u64,
     /// Records taken that the file had no room for and does not tell of.
     unsaved: u64,
     /// Refused records outside of the window.
@@ -293,7 +293,7 @@ impl Track {
     fn drain(&mut self, ticks: &Ticks, window: Option<&RangeInclusive<u64>>) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut base = self.at;
-        let (mut at, mut told, mut outside) = (base, 0, 0);
+        let (mut at, mut reported, mut outside) = (base, 0, 0);
         let slots = RING_RECORDS_MAX; // all that is there; a ring is no larger
         self.ring.take(slots, |words| {
             let record = Record::from_words(words);
@@ -308,7 +308,7 @@ impl Track {
                 }
                 return;
             }
-            told += hole;
+            reported += hole;
             batch.push(record);
         });
         self.at = at;
@@ -318,7 +318,7 @@ impl Track {
             let cpu = self.cpu;
             let saved = self.write(|file| file.records(0, cpu, base, &batch));
             if saved {
-                self.told += told;
+                self.reported += reported;
             } else {
                 // A hole that could not be saved is still known from the ring's own count.
                 let holes = batch.iter().filter(|record| record.point == points::LOST).count();
@@ -330,7 +330,7 @@ impl Track {
         self.batch = batch;
     }
 
-    /// Says whose records these are, once: when there are some, who records is settled.
+    /// Says whose records these are, once: when there are some, the recording thread is settled.
     fn announce(&mut self) {
         if let Some(mut thread) = self.thread.take() {
             // Relaxed: it was stored before the first record, which the ring has ordered.
@@ -346,10 +346,10 @@ impl Track {
         }
         self.announce();
         let lost = self.ring.lost() + self.unsaved - self.outside;
-        let untold = lost - self.told;
-        if untold > 0 {
+        let unreported = lost - self.reported;
+        if unreported > 0 {
             let base = ticks.now().max(self.at);
-            let hole = Record { delta: 0, point: points::LOST, small: 0, value: untold };
+            let hole = Record { delta: 0, point: points::LOST, small: 0, value: unreported };
             let cpu = self.cpu;
             // Its room was not kept free: a file at its limit tells only the number, in its end.
             self.write(|file| file.records(0, cpu, base, &[hole]));

@@ -45,7 +45,7 @@ enum Step {
     Receive(u8, u16, u16, u32),
     Nothing(u32),
     Send(u8, u16, u16),
-    Came(u8, u16, u16),
+    ReceivedWithin(u8, u16, u16),
     Tell(u64),
     Silence,
 }
@@ -63,7 +63,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             ),
             any::<u8>().prop_map(|ticks| Step::Nothing(ticks.into())),
             (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, s)| Step::Send(p, a, s)),
-            (any::<u8>(), any::<u16>(), any::<u16>()).prop_map(|(p, a, g)| Step::Came(p, a, g)),
+            (any::<u8>(), any::<u16>(), any::<u16>())
+                .prop_map(|(p, a, g)| Step::ReceivedWithin(p, a, g)),
             any::<u64>().prop_map(Step::Tell),
             Just(Step::Silence),
         ];
@@ -82,13 +83,13 @@ fn is_silence(last: u64, next: u64) -> bool {
 /// Does the steps; gives what a reader should get, without times, and the time in ticks of each.
 fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
     let mut now = recorder.now();
-    let mut told = Vec::new();
+    let mut expected = Vec::new();
     let mut empty: Option<(u32, u64)> = None;
     let port = None;
     for &step in steps {
         let from = now;
         if !matches!(step, Step::Nothing(_) | Step::Silence) {
-            told.extend(empty.take().map(|(polls, last)| {
+            expected.extend(empty.take().map(|(polls, last)| {
                 (What::EmptyRun { port, polls, lasted_ns: 0 }, ends(last, from))
             }));
         }
@@ -97,27 +98,27 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
                 let function = PointId(function);
                 now += u64::from(ticks);
                 recorder.called(function, from, now, argument);
-                told.push((What::Enter(function), from));
-                told.push((What::Leave(function), now));
+                expected.push((What::Enter(function), from));
+                expected.push((What::Leave(function), now));
             }
             Step::Nest(function, ticks) => {
                 let function = PointId(function);
                 recorder.entered(function, from);
                 now += u64::from(ticks);
                 recorder.left(function, now);
-                told.push((What::Enter(function), from));
-                told.push((What::Leave(function), now));
+                expected.push((What::Enter(function), from));
+                expected.push((What::Leave(function), now));
             }
             Step::Receive(port, asked, got, ticks) => {
                 now += u64::from(ticks);
                 recorder.received(port, asked, got, from, now);
-                told.push((What::Enter(points::RECEIVE), from));
-                told.push((What::Receive { port, asked, got }, now));
-                told.push((What::Leave(points::RECEIVE), now));
+                expected.push((What::Enter(points::RECEIVE), from));
+                expected.push((What::Receive { port, asked, got }, now));
+                expected.push((What::Leave(points::RECEIVE), now));
             }
             Step::Nothing(ticks) => {
                 if let Some((polls, last)) = empty.filter(|&(_, last)| is_silence(last, from)) {
-                    told.push((What::EmptyRun { port, polls, lasted_ns: 0 }, last));
+                    expected.push((What::EmptyRun { port, polls, lasted_ns: 0 }, last));
                     empty = None;
                 }
                 recorder.received_nothing(port, from);
@@ -126,23 +127,23 @@ fn act(recorder: &mut Recorder, steps: &[Step]) -> Vec<(What, u64)> {
             }
             Step::Send(port, asked, sent) => {
                 recorder.sent(port, asked, sent, now);
-                told.push((What::Send { port, asked, sent }, now));
+                expected.push((What::Send { port, asked, sent }, now));
             }
-            Step::Came(port, asked, got) => {
-                recorder.came(port, asked, got, now);
-                told.push((What::Receive { port, asked, got }, now));
+            Step::ReceivedWithin(port, asked, got) => {
+                recorder.received_within(port, asked, got, now);
+                expected.push((What::Receive { port, asked, got }, now));
             }
             Step::Tell(value) => {
-                recorder.told(points::NAPI_POLL, now, value);
-                told.push((What::Instant { point: points::NAPI_POLL, value }, now));
+                recorder.instant(points::NAPI_POLL, now, value);
+                expected.push((What::Instant { point: points::NAPI_POLL, value }, now));
             }
             Step::Silence => now += 1 << 33,
         }
     }
-    told.extend(
+    expected.extend(
         empty.map(|(polls, last)| (What::EmptyRun { port, polls, lasted_ns: 0 }, ends(last, now))),
     );
-    told
+    expected
 }
 
 /// Lengths of time depend on the counter's rate; everything else does not.
@@ -156,11 +157,11 @@ fn without_lengths(what: What) -> What {
 fn traced(folder: &Folder, name: &str, steps: &[Step]) -> (Vec<u8>, Vec<(What, u64)>) {
     let session = Session::create(&folder.0, SessionOptions::default()).unwrap();
     let mut recorder = session.recorder(&ThreadInfo::current(name)).unwrap();
-    let told = act(&mut recorder, steps);
+    let expected = act(&mut recorder, steps);
     drop(recorder);
     let summaries = session.finish().unwrap();
     assert_eq!((summaries.len(), summaries[0].lost), (1, 0));
-    (fs::read(&summaries[0].path).unwrap(), told)
+    (fs::read(&summaries[0].path).unwrap(), expected)
 }
 
 /// What is read from memory, which must be what is read from a file, and per thread what is read in the order of time.
@@ -190,14 +191,14 @@ proptest! {
     #[test]
     fn what_was_written_is_read(steps in steps()) {
         let folder = Folder::new();
-        let (bytes, told) = traced(&folder, "worker-0", &steps);
+        let (bytes, expected) = traced(&folder, "worker-0", &steps);
         let file = TraceFile::open(&bytes).unwrap();
         prop_assert_eq!(file.damage(), &[]);
         prop_assert_eq!(file.lost(), Some(0));
         prop_assert_eq!(&file.threads()[0].name, "worker-0");
         let read: Vec<Happening> = file.happenings().collect();
         let what: Vec<What> = read.iter().map(|h| without_lengths(h.what)).collect();
-        prop_assert_eq!(what, told.iter().map(|(what, _)| *what).collect::<Vec<_>>());
+        prop_assert_eq!(what, expected.iter().map(|(what, _)| *what).collect::<Vec<_>>());
         prop_assert!(read.is_sorted_by_key(|h| h.time_ns));
     }
 
@@ -212,15 +213,15 @@ proptest! {
     ) {
         let folder = Folder::new();
         let (whole, _) = traced(&folder, "worker-0", &steps);
-        let told = happened(&whole);
+        let expected = happened(&whole);
 
         let cut = &whole[..cut.index(whole.len())];
         if let Ok(file) = TraceFile::open(cut) {
-            prop_assert!(!file.damage().is_empty(), "the end is missing and nobody says so");
+            prop_assert!(!file.damage().is_empty(), "the end is missing and no damage says so");
             let read = happened(cut).into_iter();
             let read: Vec<What> = read.map(|h| without_lengths(h.what)).collect();
             let prefix: Vec<What> =
-                told.iter().take(read.len()).map(|h| without_lengths(h.what)).collect();
+                expected.iter().take(read.len()).map(|h| without_lengths(h.what)).collect();
             prop_assert_eq!(read, prefix);
         }
 
@@ -232,7 +233,7 @@ proptest! {
             prop_assert!(!file.damage().is_empty() || (10..12).contains(&at), "byte {at}");
             let read = happened(&bytes);
             prop_assert!(read.is_sorted_by_key(|h| h.time_ns));
-            prop_assert!(read.len() <= told.len());
+            prop_assert!(read.len() <= expected.len());
         }
     }
 
@@ -284,9 +285,9 @@ fn of_too_many_clock_readings_those_that_are_kept_cover_the_file() {
     }
     let thread = file.thread(&ThreadInfo::current("worker")).unwrap();
     let at = |ticks| Record { delta: 0, point: points::TIME, small: 0, value: ticks };
-    let told = Record { delta: 0, point: points::NAPI_POLL, small: 0, value: 1 };
+    let instant = Record { delta: 0, point: points::NAPI_POLL, small: 0, value: 1 };
     let moments = [0, 1_000 * READINGS / 2, 1_000 * READINGS];
-    let records: Vec<Record> = moments.iter().flat_map(|&ticks| [at(ticks), told]).collect();
+    let records: Vec<Record> = moments.iter().flat_map(|&ticks| [at(ticks), instant]).collect();
     assert!(file.records(thread, None, 0, &records).unwrap());
     file.finish(0).unwrap();
     let file = TraceFile::open_file(fs::File::open(&path).unwrap()).unwrap();
@@ -303,7 +304,7 @@ fn a_full_ring_drops_counts_and_tells_where() {
     let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
     let written = 100_000;
     for value in 0..written {
-        recorder.told(points::NAPI_POLL, recorder.now(), value);
+        recorder.instant(points::NAPI_POLL, recorder.now(), value);
     }
     drop(recorder);
     let summary = session.finish().unwrap().remove(0);
@@ -316,7 +317,7 @@ fn a_full_ring_drops_counts_and_tells_where() {
     for happening in file.happenings() {
         match happening.what {
             What::Instant { value, .. } => {
-                assert_eq!(value, next, "a hole that nobody told of");
+                assert_eq!(value, next, "a hole that no record reports");
                 next += 1;
                 kept += 1;
             }
@@ -325,7 +326,7 @@ fn a_full_ring_drops_counts_and_tells_where() {
                 next += records;
                 lost += records;
             }
-            other => panic!("nobody wrote {other:?}"),
+            other => panic!("{other:?} was never written"),
         }
     }
     assert_eq!((kept + lost, lost), (written, summary.lost));
@@ -338,7 +339,7 @@ fn a_file_at_its_limit_says_what_is_missing() {
     let session = Session::create(&folder.0, options).unwrap();
     let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
     for value in 0..10_000 {
-        recorder.told(points::NAPI_POLL, recorder.now(), value);
+        recorder.instant(points::NAPI_POLL, recorder.now(), value);
     }
     drop(recorder);
     let summary = session.finish().unwrap().remove(0);
@@ -358,12 +359,12 @@ fn only_the_window_is_written_and_the_rest_is_no_loss() {
     let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).unwrap();
     // Far beyond the ring, so that there are holes, and all of them outside.
     for value in 0..10_000 {
-        recorder.told(points::NAPI_POLL, recorder.now(), value);
+        recorder.instant(points::NAPI_POLL, recorder.now(), value);
     }
     // One finds room once the drainer has emptied the ring.
     while {
         let lost = recorder.lost();
-        recorder.told(points::NAPI_POLL, recorder.now(), 0);
+        recorder.instant(points::NAPI_POLL, recorder.now(), 0);
         recorder.lost() > lost
     } {
         std::thread::sleep(Duration::from_millis(1));
@@ -379,7 +380,7 @@ fn only_the_window_is_written_and_the_rest_is_no_loss() {
         begin.ticks + ((from_now_ns - since_ns) as f64 * per_ns) as u64
     };
     for (value, seconds) in [0.5, 0.9, 1.1, 2.0, 2.9, 3.1, 4.0].into_iter().enumerate() {
-        recorder.told(points::NAPI_POLL, at((seconds * 1e9) as u64), value as u64);
+        recorder.instant(points::NAPI_POLL, at((seconds * 1e9) as u64), value as u64);
     }
     drop(recorder);
     let summary = session.finish().unwrap().remove(0);
@@ -497,7 +498,7 @@ fn a_broken_block_costs_one_block() {
             .happenings()
             .map(|h| match h.what {
                 What::Instant { value, .. } => value,
-                other => panic!("nobody wrote {other:?}"),
+                other => panic!("{other:?} was never written"),
             })
             .collect();
         assert_eq!(values, [0, 2]);

@@ -3,7 +3,7 @@
 
     relay.py INTERFACE GROUP[,GROUP...] PORT INTERFACE:PORT[,INTERFACE:PORT...]
 
-Each copy goes to the group that its datagram came for, at the output's port, by the output's interface.
+Each copy goes to the group that its datagram was sent to, at the output's port, by the output's interface.
 """
 import selectors
 import socket

@@ -4,7 +4,7 @@
  *   cc -O2 -o /tmp/tcp-echo docs/guide/any-program/tcp_echo.c
  *   laneway race tcp-echo --arm '/tmp/tcp-echo {address} {port}'
  *
- * A sketch: a peer that sends much and reads nothing stops it for everybody.
+ * A sketch: a peer that sends much and reads nothing stops it for every client.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

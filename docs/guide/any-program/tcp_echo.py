@@ -18,7 +18,7 @@ def answer(connection):
     try:
         data = connection.recv(65536)
         if data:
-            # A sketch: who sends much and reads nothing stops this server for everybody.
+            # A sketch: a peer that sends much and reads nothing stops this server for all.
             connection.setblocking(True)
             connection.sendall(data)
             connection.setblocking(False)

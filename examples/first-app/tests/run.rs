@@ -12,14 +12,14 @@ const CAPTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/capt
 fn run(words: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_first-app")).args(words).output();
     let output = output.expect("the example was built");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(said).expect("text"))
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(printed).expect("text"))
 }
 
 /// The figure of the line that begins with this name.
-fn figure(said: &str, name: &str) -> u64 {
-    let line = said.lines().find(|line| line.trim_start().starts_with(name));
-    let line = line.unwrap_or_else(|| panic!("no line `{name}` in {said}"));
+fn figure(printed: &str, name: &str) -> u64 {
+    let line = printed.lines().find(|line| line.trim_start().starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no line `{name}` in {printed}"));
     let digits: String = line.chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("no figure in `{line}`"))
 }
@@ -27,27 +27,27 @@ fn figure(said: &str, name: &str) -> u64 {
 #[test]
 fn every_frame_of_a_capture_is_short_or_long() {
     let words = ["run", "sizes", "--lane", "pcap", "--on", CAPTURE, "--below", "100"];
-    let (code, said) = run(&words);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = run(&words);
+    assert_eq!(code, Some(0), "{printed}");
     let (seen, short, long) =
-        (figure(&said, "frames seen"), figure(&said, "short"), figure(&said, "long"));
-    assert!(seen > 0 && seen == short + long, "{said}");
+        (figure(&printed, "frames seen"), figure(&printed, "short"), figure(&printed, "long"));
+    assert!(seen > 0 && seen == short + long, "{printed}");
     let (_, all) = run(&[&words[..7], &["100000"]].concat());
     assert_eq!((figure(&all, "short"), figure(&all, "long")), (seen, 0), "{all}");
 }
 
 #[test]
 fn it_is_a_verb_beside_those_of_the_program_and_explains_itself() {
-    let (code, said) = run(&["run", "sizes", "--help"]);
+    let (code, printed) = run(&["run", "sizes", "--help"]);
     assert_eq!(code, Some(0));
     for word in ["--below", "--lane", "--workers", "--trace"] {
-        assert!(said.contains(word), "{said}");
+        assert!(printed.contains(word), "{printed}");
     }
-    let (code, said) = run(&["run", "sizes", "--lane", "socket", "--on", "lo"]);
+    let (code, printed) = run(&["run", "sizes", "--lane", "socket", "--on", "lo"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("use packet, uring or afxdp"), "{said}");
-    let (_, said) = run(&["run", "--help"]);
-    assert!(said.contains("sizes") && said.contains("echo"), "{said}");
+    assert!(printed.contains("use packet, uring or afxdp"), "{printed}");
+    let (_, printed) = run(&["run", "--help"]);
+    assert!(printed.contains("sizes") && printed.contains("echo"), "{printed}");
 }
 
 /// A race of the example's own scenario in a folder of its own, removed at the end.
@@ -95,12 +95,12 @@ fn it_is_raced_as_it_is_run_and_every_frame_is_accounted_for() {
         return println!("skipped: {why}");
     }
     let race = Race::new("race");
-    let (code, said) = race.run(&[]);
-    assert!(code.is_some_and(|code| code != 2), "{said}");
+    let (code, printed) = race.run(&[]);
+    assert!(code.is_some_and(|code| code != 2), "{printed}");
     let text = fs::read_to_string(race.0.join("result.json")).expect("the race wrote its result");
     let result: Value = serde_json::from_str(&text).expect("JSON");
     let (arms, summaries) = (list(&result["arms"]), list(&result["summaries"]));
-    assert!(arms.len() >= 4 && summaries.len() == arms.len(), "{said}");
+    assert!(arms.len() >= 4 && summaries.len() == arms.len(), "{printed}");
     for arm in summaries {
         let count = |name| arm["ledger"][name].as_i64().expect("a number");
         assert!(count("delivered") > 0, "{arm}");
@@ -112,13 +112,13 @@ fn it_is_raced_as_it_is_run_and_every_frame_is_accounted_for() {
         arm["caps"]["facts"]["command"].as_str().expect("text")
     };
     assert_eq!(command("packet"), "first-app run sizes --lane packet --on sut0 --cpu 0");
-    let told = "first-app run sizes --lane packet --on sut0 --cpu 0 --below 200";
-    assert_eq!(command("packet --below 200"), told);
+    let wanted = "first-app run sizes --lane packet --on sut0 --cpu 0 --below 200";
+    assert_eq!(command("packet --below 200"), wanted);
     assert!(race.0.join("report.html").exists());
 }
 
 #[test]
-fn what_is_mistyped_in_a_scenario_is_said_before_anything_is_started() {
+fn what_is_mistyped_in_a_scenario_is_reported_before_anything_is_started() {
     for (theirs, ours, parts) in [
         ("app = \"sizes\"", "app = \"size\"", &["did you mean `sizes`?"][..]),
         ("--below", "--belw", &["arm `packet --belw 200`", "similar argument exists: '--below'"]),
@@ -129,13 +129,16 @@ fn what_is_mistyped_in_a_scenario_is_said_before_anything_is_started() {
         ("payload_bytes = 64", "capture = \"x.pcap\"", &["give `payload_bytes`"]),
     ] {
         let race = Race::new("mistyped");
-        let (code, said) = race.run(&[(theirs, ours)]);
-        assert_eq!(code, Some(2), "{ours}: {said}");
-        assert!(parts.iter().all(|part| said.contains(part)), "{ours}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let (code, printed) = race.run(&[(theirs, ours)]);
+        assert_eq!(code, Some(2), "{ours}: {printed}");
+        assert!(parts.iter().all(|part| printed.contains(part)), "{ours}: {printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
         assert!(!race.0.join("trials").exists());
     }
-    let (code, said) = run(&["race", "sizes"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("it is an app, which a scenario names (app = \"sizes\")"), "{said}");
+    let (code, printed) = run(&["race", "sizes"]);
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(
+        printed.contains("it is an app, which a scenario names (app = \"sizes\")"),
+        "{printed}"
+    );
 }

@@ -33,8 +33,8 @@ fn echo_answers_over_a_unix_socket_and_the_socket_is_removed() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the example was built");
-    let mut said = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let begun = said.by_ref().map_while(Result::ok).any(|line| line.contains("answering pings"));
+    let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let begun = errors.by_ref().map_while(Result::ok).any(|line| line.contains("answering pings"));
     assert!(begun, "it never began");
     wire.send_to(&question(), &near).expect("the lane listens");
     let mut answer = [0; 2048];
@@ -42,7 +42,7 @@ fn echo_answers_over_a_unix_socket_and_the_socket_is_removed() {
     let answer = &answer[..bytes];
     assert_eq!((&answer[..6], &answer[6..12]), (&THEIRS[..], &OURS[..]));
     assert_eq!(&answer[20..22], [0, 2], "an ARP reply");
-    let rest: Vec<String> = said.map_while(Result::ok).collect();
+    let rest: Vec<String> = errors.map_while(Result::ok).collect();
     assert!(child.wait().expect("our child").success(), "{rest:?}");
     assert!(rest.iter().any(|line| line.contains("answered")), "{rest:?}");
     assert!(!near.exists(), "the socket's file is removed");
@@ -56,9 +56,9 @@ fn a_knob_that_it_does_not_have_is_answered_with_the_nearest() {
         .args(["--address", "192.0.2.9", "--mac", "02:00:00:00:00:09"])
         .output()
         .expect("the example was built");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("did you mean `peer`?"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("did you mean `peer`?"), "{printed}");
 }
 
 /// What the program says of a race of app `count` on these arms (TOML), with its exit code.
@@ -79,32 +79,32 @@ fn race(name: &str, arms: &str) -> (Option<i32>, String) {
         .output()
         .expect("the example was built");
     fs::remove_dir_all(&folder).expect("our folder");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&printed).into_owned())
 }
 
 const WHY_NOT: &str = "its ports are paths, and what a race sends comes by a cable";
 
 #[test]
 fn a_race_refuses_it_because_no_cable_leads_to_a_path() {
-    let (code, said) = race("refused", "[[arm]]\nlane = \"unix\"\n");
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("lane of arm `unix`") && said.contains(WHY_NOT), "{said}");
-    let (code, said) = race("mistyped", "[[arm]]\nlane = \"unxi\"\n");
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("did you mean `unix`?"), "{said}");
+    let (code, printed) = race("refused", "[[arm]]\nlane = \"unix\"\n");
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("lane of arm `unix`") && printed.contains(WHY_NOT), "{printed}");
+    let (code, printed) = race("mistyped", "[[arm]]\nlane = \"unxi\"\n");
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("did you mean `unix`?"), "{printed}");
 }
 
 #[test]
 fn a_race_leaves_it_out_with_the_reason_where_it_is_optional_and_runs_the_rest() {
     let arms = "[[arm]]\nlane = \"packet\"\n[[arm]]\nlane = \"unix\"\noptional = true\n";
-    let (code, said) = race("optional", arms);
+    let (code, printed) = race("optional", arms);
     if code == Some(2) {
-        let why = said.lines().last().unwrap_or_default();
-        assert!(why.contains("cannot create a network namespace"), "{said}");
+        let why = printed.lines().last().unwrap_or_default();
+        assert!(why.contains("cannot create a network namespace"), "{printed}");
         return println!("skipped: {why}");
     }
-    let told = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("skipped: arm `unix`") && told.contains(WHY_NOT), "{said}");
-    assert!(told.contains("closed") && !told.contains("unexplained"), "{said}");
+    let text = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("skipped: arm `unix`") && text.contains(WHY_NOT), "{printed}");
+    assert!(text.contains("closed") && !text.contains("unexplained"), "{printed}");
 }

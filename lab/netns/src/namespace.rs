@@ -91,7 +91,7 @@ impl Namespace {
     /// A path that stands for the namespace while this value lives, for programs that take one
     /// (`nsenter --net=PATH`, `ip link set sut0 netns PATH`).
     pub fn path(&self) -> PathBuf {
-        // Not /proc/self: a child of ours may be the one who opens it.
+        // Not /proc/self: a child of ours may be the one that opens it.
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()))
     }
 

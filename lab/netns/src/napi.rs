@@ -290,7 +290,7 @@ mod tests {
         let [namespace, twin] = rooms;
         let twins = twin.enter(|| threads_by_appearance("appear0")).expect("enters");
         assert_eq!(twins.expect("two threads appear").len(), 2);
-        let (appeared, told) = namespace
+        let (appeared, reported) = namespace
             .enter(|| (threads_by_appearance("appear0"), napi_threads("appear0")))
             .expect("enters");
         let pids = |threads: Vec<NapiThread>| -> BTreeSet<u32> {
@@ -298,8 +298,8 @@ mod tests {
         };
         let appeared = appeared.expect("two threads appear");
         assert!(appeared.iter().all(|thread| thread.proof == NapiProof::Appeared));
-        match told.expect("reads") {
-            Some(told) => assert_eq!(pids(appeared), pids(told)),
+        match reported.expect("reads") {
+            Some(reported) => assert_eq!(pids(appeared), pids(reported)),
             None => {
                 let _ = io::stderr().write_all(b"skipped: this kernel cannot name threads\n");
             }

@@ -145,10 +145,14 @@ fn a_command_sees_its_namespaces_interfaces_wherever_it_is_started() {
     let topology = topology(&TopologyOptions::new("started"));
     let listed = |namespace: &Namespace| {
         let output = namespace.command("ls").arg("/sys/class/net").output().expect("ls starts");
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-        let said = String::from_utf8(said).expect("names");
-        said.split_whitespace().filter(|name| *name != "lo").map(str::to_owned).collect::<Vec<_>>()
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&printed));
+        let printed = String::from_utf8(printed).expect("names");
+        printed
+            .split_whitespace()
+            .filter(|name| *name != "lo")
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let (generator, sut) = (&topology.generator.namespace, &topology.sut.namespace);
     assert_eq!(
@@ -190,7 +194,7 @@ fn a_panic_inside_continues_in_the_caller() {
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
         let _ = namespace.enter(|| panic!("planted"));
     }));
-    let cause = outcome.expect_err("the panic came through");
+    let cause = outcome.expect_err("the panic was passed on");
     assert_eq!(cause.downcast_ref(), Some(&"planted"));
 }
 
@@ -273,7 +277,7 @@ fn child() {
     if role == "halfway" {
         let mut options = TopologyOptions::new("halfway");
         options.sut_napi_cpus = Some(vec![1023]); // the last step, and no such CPU
-        let error = Topology::create(&options).expect_err("nobody has a CPU 1023 here");
+        let error = Topology::create(&options).expect_err("there is no CPU 1023 here");
         assert!(matches!(error, Error::NotApplied { .. }), "{error}");
         let open = fs::read_dir("/proc/self/fd").expect("lists").flatten();
         let kept = open.filter(|entry| {
@@ -306,8 +310,8 @@ fn a_topology_that_fails_half_way_leaves_nothing() {
         return;
     }
     let output = start_child("halfway").wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("kept 0\n"), "a namespace is still held: {said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("kept 0\n"), "a namespace is still held: {printed}");
 }
 
 #[test]
@@ -435,7 +439,7 @@ fn turning_threading_off_ends_it_and_without_napi_it_is_refused() {
 }
 
 #[test]
-fn threads_of_equal_interface_names_are_told_apart() {
+fn threads_of_equal_interface_names_are_distinguished() {
     if !possible() {
         return;
     }

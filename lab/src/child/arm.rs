@@ -1,13 +1,13 @@
 //! The arm: one lane, one app, its tally; a worker thread that races and a control thread that
 //! talks.
 
+use super::borrowed_address::BorrowedAddress;
 use super::disk::Disk;
-use super::lent::Lent;
 use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
 use crate::addresses::SUT_MAC;
 use crate::apps::Eye;
-use crate::fanout::Told;
+use crate::fanout::ArmFanout;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, sentence_of};
 use crate::tally::{Seen, Tally, Tell};
@@ -56,7 +56,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
         Ok(times) => times,
         Err(error) => {
             pipe::reply(&Reply::Failed(error.to_string()));
-            return Ok(ChildEnd::FailureTold);
+            return Ok(ChildEnd::FailureReported);
         }
     };
     // Threads that are there already would not see it.
@@ -71,7 +71,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
             }
             Err(error) => {
                 pipe::reply(&Reply::Failed(format!("its trace: {error}")));
-                return Ok(ChildEnd::FailureTold);
+                return Ok(ChildEnd::FailureReported);
             }
         }
     }
@@ -90,7 +90,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
                 Ok(()) => ChildEnd::Done,
                 Err(sentence) => {
                     pipe::reply(&Reply::Failed(sentence));
-                    ChildEnd::FailureTold
+                    ChildEnd::FailureReported
                 }
             }
         });
@@ -117,7 +117,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
             }
             Err(error) => {
                 pipe::reply(&Reply::Failed(format!("its trace: {error}")));
-                ChildEnd::FailureTold
+                ChildEnd::FailureReported
             }
         }),
         (end, _) => Ok(end),
@@ -175,9 +175,9 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
         let Arm { setup, can_type, memory, eye, control, opened, .. } = self;
         let spec: LaneSpec = setup.lane.parse().map_err(sentence)?;
         let lane = facts_of::<L>(&spec).map_err(sentence)?;
-        let _lent = lent(setup, lane, &setup.raced(&A::FACTS))?;
+        let _borrowed = borrowed_addresses(setup, lane, &setup.raced(&A::FACTS))?;
         let addresses: Vec<SocketAddr> = setup.addresses.iter().map(|&at| at.into()).collect();
-        let told = setup.fanout.map(|plan| Told::new(&plan.fanout));
+        let fanout = setup.fanout.map(|plan| ArmFanout::new(&plan.fanout));
         let input = setup.interfaces.first().map_or("", String::as_str);
         // What is asked for values may be asked to keep them.
         let keeps = setup.client.as_ref().is_some_and(|client| client.store.is_some());
@@ -187,7 +187,7 @@ impl<F: FnOnce(Shape, &CapsReport) + Send, L: LaneTable> AppVisitor for Arm<'_, 
             cpu: setup.cpu,
             interfaces: &setup.interfaces,
             addresses: &addresses,
-            fanout: told.as_ref().map(|told| told.by(input)),
+            fanout: fanout.as_ref().map(|fanout| fanout.by(input)),
             protocol: setup.client.as_ref().map(|client| client.protocol),
             mac: SUT_MAC,
             onward: setup.onward.into(),
@@ -306,11 +306,11 @@ fn listens(setup: &ArmSetup, lane: &LaneFacts) -> bool {
 }
 
 /// The addresses of an arm that answers on a lane with the kernel's sockets: the interface has them meanwhile.
-fn lent<'a>(
+fn borrowed_addresses<'a>(
     setup: &'a ArmSetup,
     lane: &LaneFacts,
     app: &AppFacts,
-) -> Result<Vec<Lent<'a>>, String> {
+) -> Result<Vec<BorrowedAddress<'a>>, String> {
     let answers = matches!(app.race.counted, Counted::Replies | Counted::Answered);
     // Where the lane runs a half in the kernel, a client's connections are those of the kernel's sockets behind it.
     let is_behind = setup.client.is_some() && lane.carries.has(Carried::Kernel);
@@ -318,7 +318,7 @@ fn lent<'a>(
         return Ok(Vec::new());
     }
     let pairs = setup.interfaces.iter().zip(&setup.addresses);
-    pairs.map(|(interface, at)| Lent::new(interface, *at.ip())).collect()
+    pairs.map(|(interface, at)| BorrowedAddress::new(interface, *at.ip())).collect()
 }
 
 /// Obeys until asked to stop, or the worker is gone.

@@ -31,7 +31,7 @@ pub(super) fn serve<L: LaneTable>(
 ) -> Result<(), String> {
     let control = Control::default();
     let (tell, tells) = mpsc::channel();
-    let (says, said) = mpsc::channel();
+    let (says, messages) = mpsc::channel();
     let (opened, open) = mpsc::channel();
     thread::scope(|scope| {
         let control = &control;
@@ -44,7 +44,7 @@ pub(super) fn serve<L: LaneTable>(
             })
         });
         let talked = match open.recv() {
-            Ok(caps) => Talk { control, tell, said }.until_stopped(caps),
+            Ok(caps) => Talk { control, tell, messages }.until_stopped(caps),
             // It says below why it did not open.
             Err(_) => Ok(()),
         };
@@ -59,12 +59,12 @@ pub(super) fn serve<L: LaneTable>(
 struct Talk<'a> {
     control: &'a Control,
     tell: Sender<Tell>,
-    said: Receiver<FarEndMessage>,
+    messages: Receiver<FarEndMessage>,
 }
 
 impl Talk<'_> {
     fn until_stopped(self, caps: CapsReport) -> Result<(), String> {
-        match self.said.recv_timeout(THROUGH_MAX) {
+        match self.messages.recv_timeout(THROUGH_MAX) {
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
@@ -91,7 +91,7 @@ impl Talk<'_> {
     /// Has a segment sent; `None` when the worker is gone.
     fn send(&self, segment: Tell) -> Option<Reply> {
         self.tell.send(segment).ok()?;
-        match self.said.recv().ok()? {
+        match self.messages.recv().ok()? {
             FarEndMessage::Sent(report) => Some(Reply::Sent(report)),
             FarEndMessage::Through | FarEndMessage::Arrived(..) => None,
         }
@@ -102,7 +102,7 @@ impl Talk<'_> {
         // The app receives its order before the worker is looked at, so the same tick serves both.
         self.tell.send(Tell::Report).ok()?;
         let run = self.control.watch.look(ANSWER_MAX)?;
-        let FarEndMessage::Arrived(arrived, trips) = self.said.recv_timeout(ANSWER_MAX).ok()?
+        let FarEndMessage::Arrived(arrived, trips) = self.messages.recv_timeout(ANSWER_MAX).ok()?
         else {
             return None;
         };

@@ -16,13 +16,13 @@ use laneway_kinds::Protocol;
 pub(super) fn serve(plan: &ClientPlan, times: &Times, cpu: usize) -> Result<(), String> {
     let timetable = Timetable::of(times).map_err(|error| error.to_string())?;
     match (plan.protocol, plan.datagrams) {
-        (Protocol::Echo, _) => ask_as_told::<SameBytes>(plan, timetable, cpu),
-        (Protocol::Resp, None) => ask_as_told::<Values>(plan, timetable, cpu),
-        (Protocol::Resp, Some(_)) => ask_as_told::<Gets>(plan, timetable, cpu),
+        (Protocol::Echo, _) => ask_by_plan::<SameBytes>(plan, timetable, cpu),
+        (Protocol::Resp, None) => ask_by_plan::<Values>(plan, timetable, cpu),
+        (Protocol::Resp, Some(_)) => ask_by_plan::<Gets>(plan, timetable, cpu),
     }
 }
 
-fn ask_as_told<C: Conversation>(
+fn ask_by_plan<C: Conversation>(
     plan: &ClientPlan,
     timetable: Timetable,
     cpu: usize,

@@ -1,4 +1,4 @@
-//! An arm that is a program of anybody's, by its command line: started, seen to be ready, asked for what it prints,
+//! An arm that is any program, by its command line: started, seen to be ready, asked for what it prints,
 //! and ended here.
 //!
 //! ```text
@@ -17,8 +17,8 @@ mod probe;
 mod program;
 mod sockets;
 
+use super::borrowed_address::BorrowedAddress;
 use super::forwarders::{call, is_attached};
-use super::lent::Lent;
 use super::{memory, pipe};
 use crate::command::{CommandLine, Site, Task, find};
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
@@ -82,7 +82,7 @@ struct Kept<'a> {
     before: u64,
     /// Nothing was sent since: its counter is unchanged.
     is_fresh: bool,
-    _answering: Vec<(Lent<'a>, Option<Silenced>)>,
+    _answering: Vec<(BorrowedAddress<'a>, Option<Silenced>)>,
     _cleared: Cleared<'a>,
 }
 
@@ -104,11 +104,11 @@ impl<'a> Kept<'a> {
         let answering = match task {
             Task::Answer => vec![answering(&setup.interfaces, address)?],
             // What is asked over connections goes to the same address, which no interface has.
-            Task::Serve => vec![(lent(&setup.interfaces, address)?, None)],
+            Task::Serve => vec![(borrowed(&setup.interfaces, address)?, None)],
             _ => Vec::new(),
         };
         let touched: &[String] =
-            if line.is_told_interface() { &setup.interfaces } else { Default::default() };
+            if line.is_given_interface() { &setup.interfaces } else { Default::default() };
         let cleared = Cleared(touched);
         // What we do for it is done beside it, and not on the generator's CPU.
         pin_to_cpu(setup.cpu).map_err(|error| error.to_string())?;
@@ -126,8 +126,8 @@ impl<'a> Kept<'a> {
         facts.extend(starting.asked(setup)?);
         let program = starting.program;
         let mut caps = CapsReport::default();
-        let said = shlex::try_join(words.iter().map(String::as_str));
-        caps.fact("program", said.unwrap_or_else(|_| words.join(" ")));
+        let shown = shlex::try_join(words.iter().map(String::as_str));
+        caps.fact("program", shown.unwrap_or_else(|_| words.join(" ")));
         caps.fact("ready", facts.join("; "));
         let shape = if line.listens() { Shape::Datagrams } else { Shape::Frames };
         let ready = Ready { caps, shape, processes: program.processes() };
@@ -201,7 +201,7 @@ impl Starting<'_> {
     /// Waits until it listens, or has settled on its interface, and says which.
     fn settled(&mut self) -> Result<String, String> {
         let listens = self.line.listens();
-        let settles = !listens || self.line.is_told_interface();
+        let settles = !listens || self.line.is_given_interface();
         let began = Instant::now();
         let mut seen: Option<Instant> = None;
         loop {
@@ -285,7 +285,7 @@ impl Starting<'_> {
                         "datagrams of {payload_bytes} bytes were returned unchanged"
                     ))),
                     // Bound to its interface, it hears no sender on this host.
-                    Err(_) if self.line.is_told_interface() => Ok(None),
+                    Err(_) if self.line.is_given_interface() => Ok(None),
                     Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
                 }
             }
@@ -333,13 +333,13 @@ fn memory_of(processes: &[u32], caps: &CapsReport) -> Memory {
 fn answering(
     interfaces: &[String],
     at: SocketAddrV4,
-) -> Result<(Lent<'_>, Option<Silenced>), String> {
-    Ok((lent(interfaces, at)?, Some(Silenced::new()?)))
+) -> Result<(BorrowedAddress<'_>, Option<Silenced>), String> {
+    Ok((borrowed(interfaces, at)?, Some(Silenced::new()?)))
 }
 
 /// Gives the interface the address that the program answers at.
-fn lent(interfaces: &[String], at: SocketAddrV4) -> Result<Lent<'_>, String> {
-    Lent::new(interfaces.first().ok_or("it has no interface")?, *at.ip())
+fn borrowed(interfaces: &[String], at: SocketAddrV4) -> Result<BorrowedAddress<'_>, String> {
+    BorrowedAddress::new(interfaces.first().ok_or("it has no interface")?, *at.ip())
 }
 
 /// The kernel answers no pings until this is dropped.

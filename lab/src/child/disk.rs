@@ -122,9 +122,9 @@ mod tests {
         drop(disk);
         assert!(!path.exists());
         // No process has this number (proc_sys_kernel(5): pid_max is at most 2^22).
-        let of_nobody = Path::new(PLACE).join(format!("{NAME}4194305-0"));
-        fs::create_dir_all(&of_nobody).unwrap();
+        let unowned = Path::new(PLACE).join(format!("{NAME}4194305-0"));
+        fs::create_dir_all(&unowned).unwrap();
         drop(Disk::create().unwrap());
-        assert!(!of_nobody.exists());
+        assert!(!unowned.exists());
     }
 }

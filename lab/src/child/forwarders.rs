@@ -115,12 +115,12 @@ impl XdpBench {
     }
 
     fn last_words(&mut self) -> String {
-        let mut said = String::new();
+        let mut printed = String::new();
         if let Some(errors) = self.child.stderr.take() {
             // What cannot be read is not reported.
-            let _ = errors.take(1 << 16).read_to_string(&mut said);
+            let _ = errors.take(1 << 16).read_to_string(&mut printed);
         }
-        let words: Vec<&str> = said.split_whitespace().collect();
+        let words: Vec<&str> = printed.split_whitespace().collect();
         let line: String = words.join(" ").chars().take(TAIL_CHARS).collect();
         let hint = "it must be new enough for this kernel, which Debian 12's is not for 6.18; \
              docs/xdp-bench.sh builds one";
@@ -149,8 +149,8 @@ impl Drop for XdpBench {
 
 /// Whether an XDP program is attached to `interface`.
 pub(super) fn is_attached(interface: &str) -> bool {
-    let said = Command::new("ip").args(["link", "show", "dev", interface]).output();
-    said.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("prog/xdp"))
+    let ran = Command::new("ip").args(["link", "show", "dev", interface]).output();
+    ran.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("prog/xdp"))
 }
 
 /// Runs a program of iproute2.
@@ -158,9 +158,9 @@ pub(super) fn is_attached(interface: &str) -> bool {
 /// # Errors
 /// A sentence.
 pub(super) fn call(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let said = Command::new(program).args(arguments).output();
+    let ran = Command::new(program).args(arguments).output();
     let output =
-        said.map_err(|e| format!("cannot run `{program}`: {e}; try `apt install iproute2`"))?;
+        ran.map_err(|e| format!("cannot run `{program}`: {e}; try `apt install iproute2`"))?;
     if output.status.success() {
         return Ok(());
     }

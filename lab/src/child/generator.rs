@@ -27,7 +27,7 @@ pub fn serve<L: LaneTable>() -> Result<ChildEnd, String> {
         Ok(()) => Ok(ChildEnd::Done),
         Err(sentence) => {
             pipe::reply(&Reply::Failed(sentence));
-            Ok(ChildEnd::FailureTold)
+            Ok(ChildEnd::FailureReported)
         }
     }
 }
@@ -44,7 +44,7 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
             let mut live = live.map_err(|e| e.to_string())?;
             let mut caps = CapsReport::default();
             caps.fact("frames", "made by the kernel (XDP live frames)");
-            send_as_told(caps, |plan| {
+            send_by_plan(caps, |plan| {
                 sleep_until(plan.t0_ns.saturating_sub(LEAD_NS));
                 live.send(&plan).map_err(|e| e.to_string())
             })
@@ -57,7 +57,7 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
             place
                 .run::<_, L>(&mut nothing, &Control::default(), |got| caps = got.clone())
                 .map_err(|e| e.to_string())?;
-            send_as_told(caps, |plan| replay::<L>(place, setup.destination, &traffic, plan))
+            send_by_plan(caps, |plan| replay::<L>(place, setup.destination, &traffic, plan))
         }
         WayIn::Sockets => {
             Err("a client asks over sockets, and no requests were configured".to_owned())
@@ -70,7 +70,7 @@ fn obey<L: LaneTable>(setup: &GeneratorSetup) -> Result<(), String> {
 }
 
 /// Reports that it is ready, and has every segment sent until ordered to stop.
-fn send_as_told(
+fn send_by_plan(
     caps: CapsReport,
     mut send: impl FnMut(SegmentPlan) -> Result<GeneratorReport, String>,
 ) -> Result<(), String> {

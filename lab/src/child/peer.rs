@@ -1,12 +1,12 @@
-//! An arm that is somebody else's: a program that is started here, asked for its counters, and ended
+//! An arm that is foreign: a program that is started here, asked for its counters, and ended
 //! here; the kernel's own bridge; or its own stack, which is given the address that pings go to.
 //!
 //! The race talks to this process as to any arm; the program's own process is named in
 //! [`Ready`](crate::plan::Ready), so that its time is booked as the arm's. What the program does not
 //! tell (latency, which frames it got) stays empty.
 
+use super::borrowed_address::BorrowedAddress;
 use super::forwarders::{Bridge, XdpBench};
-use super::lent::Lent;
 use super::redis::{Knobs, RedisServer};
 use super::smcroute::Smcroute;
 use super::{ChildEnd, command, memory, pipe};
@@ -33,7 +33,7 @@ pub(super) fn serve(kind: Peer, setup: &ArmSetup, app: &AppFacts) -> ChildEnd {
         Ok(()) => ChildEnd::Done,
         Err(sentence) => {
             pipe::reply(&Reply::Failed(sentence));
-            ChildEnd::FailureTold
+            ChildEnd::FailureReported
         }
     }
 }
@@ -81,15 +81,15 @@ fn obey(setup: &ArmSetup) -> Result<(), String> {
 
 /// Lends the kernel's stack the addresses, and takes them back at the end.
 fn lend(setup: &ArmSetup) -> Result<(), String> {
-    let lent: Vec<Lent<'_>> = setup
+    let borrowed: Vec<BorrowedAddress<'_>> = setup
         .interfaces
         .iter()
         .zip(&setup.addresses)
-        .map(|(interface, address)| Lent::new(interface, *address.ip()))
+        .map(|(interface, address)| BorrowedAddress::new(interface, *address.ip()))
         .collect::<Result<_, _>>()?;
     let mut caps = CapsReport::default();
     caps.fact("program", "none: the kernel's own stack");
-    for Lent { interface, address } in &lent {
+    for BorrowedAddress { interface, address } in &borrowed {
         caps.fact("address", format!("{address} on {interface}"));
     }
     keep(caps, Vec::new());
@@ -131,7 +131,7 @@ fn route(setup: &ArmSetup) -> Result<(), String> {
 fn answer(setup: &ArmSetup) -> Result<(), String> {
     let address = *setup.addresses.first().ok_or("it has no address")?;
     let interface = setup.interfaces.first().ok_or("it has no interface")?;
-    let _lent = Lent::new(interface, *address.ip())?;
+    let _borrowed = BorrowedAddress::new(interface, *address.ip())?;
     let knobs = Knobs::read(&setup.lane)?;
     let mut program = RedisServer::start(knobs, address, setup.cpu)?;
     let mut caps = CapsReport::default();

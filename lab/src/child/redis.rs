@@ -159,12 +159,12 @@ impl RedisServer {
     }
 
     fn last_words(&mut self) -> String {
-        let mut said = fs::read_to_string(self.disk.path().join("log")).unwrap_or_default();
+        let mut printed = fs::read_to_string(self.disk.path().join("log")).unwrap_or_default();
         if let Some(errors) = self.child.stderr.take() {
             // What cannot be read is not reported.
-            let _ = errors.take(1 << 16).read_to_string(&mut said);
+            let _ = errors.take(1 << 16).read_to_string(&mut printed);
         }
-        let words: Vec<&str> = said.split_whitespace().collect();
+        let words: Vec<&str> = printed.split_whitespace().collect();
         let line: String = words.join(" ").chars().take(TAIL_CHARS).collect();
         format!("{PROGRAM} ended: {line}; it is in Debian's package redis-server")
     }
@@ -191,10 +191,10 @@ fn version(address: SocketAddrV4) -> Result<(String, u32), String> {
     let mut stream = TcpStream::connect_timeout(&address.into(), ANSWER_MAX).map_err(failed)?;
     stream.set_read_timeout(Some(ANSWER_MAX)).map_err(failed)?;
     stream.write_all(b"INFO server\r\nQUIT\r\n").map_err(failed)?;
-    let mut said = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut said).map_err(failed)?;
-    let said = String::from_utf8_lossy(&said);
-    let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(failed)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let value = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name));
     let pid = value("process_id:").and_then(|pid| pid.parse().ok());
     match (value("redis_version:"), pid) {
         (Some(version), Some(pid)) => Ok((version.to_owned(), pid)),
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_when_to_sync_and_nothing_else() {
+    fn a_server_is_configured_when_to_sync_and_nothing_else() {
         for (text, arguments) in [
             ("redis-server", &["--appendonly", "no"][..]),
             ("redis-server:appendfsync=no", &["--appendonly", "yes", "--appendfsync", "no"]),

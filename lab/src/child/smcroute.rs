@@ -93,12 +93,12 @@ impl Smcroute {
     }
 
     fn last_words(&mut self) -> String {
-        let mut said = String::new();
+        let mut printed = String::new();
         if let Some(errors) = self.child.stderr.take() {
             // What cannot be read is not reported.
-            let _ = errors.take(1 << 16).read_to_string(&mut said);
+            let _ = errors.take(1 << 16).read_to_string(&mut printed);
         }
-        let words: Vec<&str> = said.split_whitespace().collect();
+        let words: Vec<&str> = printed.split_whitespace().collect();
         let line: String = words.join(" ").chars().take(TAIL_CHARS).collect();
         format!("{PROGRAM} ended: {line}; it is in Debian's package smcroute")
     }

@@ -1,7 +1,7 @@
 //! One connection of a client: what it has asked, what it still has to write, and why it is gone if it is.
 
 use super::conversation::{Conversation, Terms};
-use super::said::Fate;
+use super::tally::Fate;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};

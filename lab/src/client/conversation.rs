@@ -49,14 +49,14 @@ pub(crate) enum Wrong {
         /// As it must be.
         wanted: u8,
         /// As it was received.
-        came: u8,
+        received: u8,
     },
     /// It is another answer than this request can have.
     Reply {
         /// What was asked.
         to: String,
         /// What was received.
-        came: String,
+        received: String,
     },
     /// Something arrived when every request was answered, so many bytes of it.
     Unasked {
@@ -68,10 +68,13 @@ pub(crate) enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Byte { at, of, wanted, came } => {
-                write!(f, "of {of} bytes, byte {at} was returned as {came:#04x}, not {wanted:#04x}")
+            Wrong::Byte { at, of, wanted, received } => {
+                write!(
+                    f,
+                    "of {of} bytes, byte {at} was returned as {received:#04x}, not {wanted:#04x}"
+                )
             }
-            Wrong::Reply { to, came } => write!(f, "{to} was answered with {came}"),
+            Wrong::Reply { to, received } => write!(f, "{to} was answered with {received}"),
             Wrong::Unasked { bytes } => write!(f, "{bytes} bytes were received without a request"),
         }
     }

@@ -46,8 +46,8 @@ impl Gets {
         };
         if frame[..2] != self.number.to_be_bytes() {
             let [high, low] = [frame[0], frame[1]];
-            let came = u16::from_be_bytes([high, low]);
-            return Err(format!("number {came}, and {} was asked", self.number));
+            let received = u16::from_be_bytes([high, low]);
+            return Err(format!("number {received}, and {} was asked", self.number));
         }
         if *frame != self.frame() {
             return Err(format!("the frame {frame:02x?}, which is no reply in one datagram"));
@@ -56,8 +56,8 @@ impl Gets {
             Some((first, bytes)) if bytes == reply.len() => {
                 let kind = right(&self.terms, Question::Get(key), first)?;
                 if datagram.len() > asked_bytes {
-                    let came = datagram.len();
-                    return Err(format!("{came} bytes, more than the {asked_bytes} asked by"));
+                    let received = datagram.len();
+                    return Err(format!("{received} bytes, more than the {asked_bytes} asked by"));
                 }
                 self.terms.shelf().answered(kind);
                 Ok(())
@@ -106,7 +106,7 @@ impl Conversation for Gets {
                 self.open = None;
                 (1, Ok(()))
             }
-            Err(came) => (0, Err(Wrong::Reply { to: Question::Get(key).text(), came })),
+            Err(received) => (0, Err(Wrong::Reply { to: Question::Get(key).text(), received })),
         }
     }
 }

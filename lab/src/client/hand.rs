@@ -95,10 +95,10 @@ fn ask_by<C: Conversation>(
     let (mut client, opening) = Client::<C>::opened(plan, Timetable::default(), &is_over)?;
     let t0_ns = MonotonicClock.now_ns() + LEAD_NS;
     let asking = Asking { schedule: SegmentPlan { t0_ns, ..asking.schedule }, ..asking };
-    Ok(Answered { opening, ..told(client.ask(asking, is_over)?, t0_ns) })
+    Ok(Answered { opening, ..answered(client.ask(asking, is_over)?, t0_ns) })
 }
 
-fn told(asked: Asked, t0_ns: u64) -> Answered {
+fn answered(asked: Asked, t0_ns: u64) -> Answered {
     let seconds = asked.last_ns.saturating_sub(t0_ns) as f64 / 1e9;
     Answered {
         ledger: asked.ledger(),

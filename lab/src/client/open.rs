@@ -3,7 +3,7 @@
 use super::Client;
 use super::connection::{Connection, Link};
 use super::conversation::Conversation;
-use super::said::Fate;
+use super::tally::Fate;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};

@@ -6,7 +6,7 @@
 /// Longest status or error, and the longest head of a value, bytes.
 const LINE_BYTES_MAX: usize = 4_096;
 /// Characters of a line that are kept for an error.
-const TOLD_CHARS: usize = 80;
+const QUOTED_CHARS: usize = 80;
 
 /// One reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Replies for Resp {
             b'$' if text == b"-1" => Some((Reply::Nothing, head)),
             b'$' => {
                 let length = length(text).filter(|&length| length <= value_bytes_max);
-                let Some(length) = length else { return Err(told(line)) };
+                let Some(length) = length else { return Err(quoted(line)) };
                 let whole = head + length + 2;
                 if bytes.len() < whole {
                     return Ok(None);
@@ -57,7 +57,7 @@ impl Replies for Resp {
                 }
                 Some((Reply::Value(&bytes[head..head + length]), whole))
             }
-            _ => return Err(told(line)),
+            _ => return Err(quoted(line)),
         })
     }
 }
@@ -68,10 +68,10 @@ fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, String> {
     match looked.iter().position(|&byte| byte == b'\n') {
         Some(end) => match looked[..end].split_last() {
             Some((b'\r', line)) => Ok(Some((line, end + 1))),
-            _ => Err(told(&looked[..end])),
+            _ => Err(quoted(&looked[..end])),
         },
         None if bytes.len() < LINE_BYTES_MAX => Ok(None),
-        None => Err(format!("{} and no end of it in {LINE_BYTES_MAX} bytes", told(looked))),
+        None => Err(format!("{} and no end of it in {LINE_BYTES_MAX} bytes", quoted(looked))),
     }
 }
 
@@ -82,8 +82,8 @@ fn length(text: &[u8]) -> Option<usize> {
 }
 
 /// A line, for a reader.
-pub(super) fn told(line: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(line).chars().take(TOLD_CHARS).collect();
+pub(super) fn quoted(line: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(line).chars().take(QUOTED_CHARS).collect();
     format!("`{}`", text.escape_debug())
 }
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_reply_is_said() {
+    fn what_is_no_such_reply_is_reported() {
         let long = vec![b'x'; 2 * LINE_BYTES_MAX];
         for (bytes, part) in [
             (&b":1\r\n"[..], "`:1`"),
@@ -134,7 +134,7 @@ mod tests {
             let why = Resp::first(bytes, MOST).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
-        assert!(told(&long).len() <= TOLD_CHARS + 2);
+        assert!(quoted(&long).len() <= QUOTED_CHARS + 2);
     }
 
     proptest! {

@@ -41,25 +41,25 @@ impl Conversation for SameBytes {
             if self.open == 0 {
                 return (whole, Err(Wrong::Unasked { bytes: bytes.len() }));
             }
-            let (from, length, came) = match self.answer {
+            let (from, length, received) = match self.answer {
                 Some(answer) => answer,
                 None => {
                     let (from, length) = self.hearing.piece(self.terms.request_bytes());
                     (from, length, 0)
                 }
             };
-            let (now, rest) = bytes.split_at((length - came).min(bytes.len()));
-            let wanted = self.terms.piece(from + came, now.len());
+            let (now, rest) = bytes.split_at((length - received).min(bytes.len()));
+            let wanted = self.terms.piece(from + received, now.len());
             if now != wanted {
                 let at = now.iter().zip(wanted).position(|(now, wanted)| now != wanted);
                 let at = at.expect("two slices of one length differ somewhere");
                 let (wanted, byte) = (wanted[at], now[at]);
-                let wrong = Wrong::Byte { at: came + at, of: length, wanted, came: byte };
+                let wrong = Wrong::Byte { at: received + at, of: length, wanted, received: byte };
                 return (whole, Err(wrong));
             }
-            let came = came + now.len();
-            self.answer = (came < length).then_some((from, length, came));
-            if came == length {
+            let received = received + now.len();
+            self.answer = (received < length).then_some((from, length, received));
+            if received == length {
                 self.open -= 1;
                 whole += 1;
             }
@@ -157,7 +157,7 @@ mod tests {
                 at: at - in_front,
                 of: all[whole as usize].len(),
                 wanted: bytes[at] ^ flip,
-                came: bytes[at],
+                received: bytes[at],
             };
             prop_assert_eq!(heard, Err(expected));
         }
@@ -171,11 +171,11 @@ mod tests {
             SameBytes::begin(&terms, number, turn).ask(&mut out);
             out
         };
-        let said = [first(1, 0, 0), first(1, 1, 0), first(1, 0, 1), first(2, 0, 0)];
-        for (i, one) in said.iter().enumerate() {
-            assert!(said[i + 1..].iter().all(|other| other != one));
+        let firsts = [first(1, 0, 0), first(1, 1, 0), first(1, 0, 1), first(2, 0, 0)];
+        for (i, one) in firsts.iter().enumerate() {
+            assert!(firsts[i + 1..].iter().all(|other| other != one));
         }
-        assert_eq!(first(1, 0, 0), said[0]);
+        assert_eq!(first(1, 0, 0), firsts[0]);
     }
 
     #[test]

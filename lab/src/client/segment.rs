@@ -2,7 +2,7 @@
 
 use super::connection::{Link, Moved};
 use super::conversation::Conversation;
-use super::said::{Asked, Fate, Tally};
+use super::tally::{Asked, Fate, Tally};
 use super::{Client, Wrong};
 use crate::segment::SegmentPlan;
 use crate::timetable::Timetable;

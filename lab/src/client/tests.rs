@@ -192,12 +192,12 @@ fn a_reset_is_a_loss_and_a_listener_that_is_gone_refuses() {
     }
     let why = Client::<SameBytes>::open(&plan(at, 3, 2), Timetable::default())
         .err()
-        .expect("nobody listens");
+        .expect("no server listens");
     assert!(why.contains("connection 1 of 3 to TCP 127.0.0.1") && why.contains("refused"), "{why}");
 }
 
 #[test]
-fn a_wrong_byte_ends_its_connection_and_is_told() {
+fn a_wrong_byte_ends_its_connection_and_is_reported() {
     let at = server(|stream| {
         let mut n = 0;
         echo(stream, move |piece| {
@@ -217,7 +217,7 @@ fn a_wrong_byte_ends_its_connection_and_is_told() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_no_answer() {
+fn bytes_without_a_request_are_no_answer() {
     // Garbage at once; more than was asked for; every answer twice.
     let greets = server(|mut stream| {
         stream.write_all(b"220 welcome\r\n")?;

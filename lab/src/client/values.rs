@@ -11,7 +11,7 @@
 use super::conversation::{Conversation, Terms, Wrong};
 use super::draws::Draws;
 use super::keys::{Kind, STAMP_BYTES, key_name, write_key};
-use super::resp::{Replies, Reply, Resp, told};
+use super::resp::{Replies, Reply, Resp, quoted};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -103,9 +103,9 @@ impl Conversation for Values {
                         self.open.pop_front();
                         (whole, at) = (whole + 1, at + bytes);
                     }
-                    Err(came) => break Err(Wrong::Reply { to: question.text(), came }),
+                    Err(received) => break Err(Wrong::Reply { to: question.text(), received }),
                 },
-                Err(came) => break Err(Wrong::Reply { to: question.text(), came }),
+                Err(received) => break Err(Wrong::Reply { to: question.text(), received }),
             }
         };
         if at == 0 && is_held {
@@ -126,8 +126,8 @@ pub(super) fn right(terms: &Terms, question: Question, reply: Reply<'_>) -> Resu
         (Question::Set(_), Reply::Status(b"OK")) => Ok(Kind::Set),
         (Question::Get(_), Reply::Nothing) => Ok(Kind::Nothing),
         (Question::Get(key), Reply::Value(value)) => check(terms, key, value).map(|()| Kind::Found),
-        (_, Reply::Status(text)) => Err(format!("the status {}", told(text))),
-        (_, Reply::Error(text)) => Err(format!("the error {}", told(text))),
+        (_, Reply::Status(text)) => Err(format!("the status {}", quoted(text))),
+        (_, Reply::Error(text)) => Err(format!("the error {}", quoted(text))),
         (_, Reply::Value(value)) => Err(format!("a value of {} bytes", value.len())),
         (_, Reply::Nothing) => Err("nothing".to_owned()),
     }
@@ -150,7 +150,7 @@ fn check(terms: &Terms, key: u32, value: &[u8]) -> Result<(), String> {
     if body == wanted {
         return Ok(());
     }
-    let at = body.iter().zip(wanted).position(|(came, wanted)| came != wanted);
+    let at = body.iter().zip(wanted).position(|(received, wanted)| received != wanted);
     let at = at.expect("two slices of one length differ somewhere");
     Err(format!(
         "a value of {} bytes whose byte {} is {:#04x}, not {:#04x}",
@@ -309,16 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told_with_what_was_asked() {
-        let refused = |get_share, came: &[u8]| {
+    fn what_is_no_answer_is_reported_with_what_was_asked() {
+        let refused = |get_share, received: &[u8]| {
             let terms = terms(1, [16, 16], get_share);
             terms.shelf().skip_opening();
             let mut talk = Values::begin(&terms, 0, 0);
             ask(&mut talk, 1);
-            let (whole, heard) = talk.hear(came);
+            let (whole, heard) = talk.hear(received);
             (whole, heard.unwrap_err().to_string())
         };
-        for (get_share, came, part) in [
+        for (get_share, received, part) in [
             (
                 0.0,
                 &b"-OOM command not allowed\r\n"[..],
@@ -333,7 +333,7 @@ mod tests {
             (1.0, b":0\r\n", "with `:0`"),
             (1.0, b"*0\r\n", "with `*0`"),
         ] {
-            let (whole, why) = refused(get_share, came);
+            let (whole, why) = refused(get_share, received);
             assert!(whole == 0 && why.contains(part), "{why}");
         }
     }

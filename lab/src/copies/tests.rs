@@ -126,7 +126,7 @@ fn copies_of_a_limited_cable_are_counted_and_not_timed() {
 }
 
 #[test]
-fn what_no_relay_should_send_is_told_apart() {
+fn what_no_relay_should_send_is_counted_apart() {
     FAR_ENDS.into_iter().for_each(tells_apart);
 }
 
@@ -286,10 +286,10 @@ fn send(bench: &Bench, lines: &str, first_on: Option<usize>) {
 }
 
 /// What arrived in the end.
-fn came(bench: &Bench, wanted: u64) -> (Copied, u64) {
+fn arrived(bench: &Bench, wanted: u64) -> (Copied, u64) {
     let mut last = (Copied::default(), 0);
     for _ in 0..500 {
-        let copied = bench.came().unwrap().copied.unwrap();
+        let copied = bench.far_end_counts().unwrap().copied.unwrap();
         last = (copied, bench.losses().unwrap().return_ring_full);
         if last.0.seen() + last.1 >= wanted {
             break;
@@ -319,7 +319,7 @@ fn both_far_ends_count_the_same_traffic_alike_and_trains_arrive_uncut() {
         lines += &line(plan, &[80, 81, 83, 84, 84, 85], 1, 0);
         lines += &line(plan, &[86, 87], 1, 2);
         send(&bench, &lines, None);
-        let (copied, refused) = came(&bench, 5 * 65 + 8);
+        let (copied, refused) = arrived(&bench, 5 * 65 + 8);
         assert_eq!(refused, 0, "{far_end:?}: {copied:?}");
         let trains = (copied.trains, copied.in_trains);
         let uncut = if far_end == FarEnd::Trains { (22, 5 * 64 + 8) } else { (0, 0) };
@@ -345,7 +345,7 @@ fn what_a_full_ring_refuses_is_counted_by_datagram() {
         let numbers: Vec<u32> = (0..16).collect();
         let lines = line(plan, &numbers, 0, 1).repeat(300);
         send(&bench, &lines, Some(0));
-        let (copied, refused) = came(&bench, 300 * 16);
+        let (copied, refused) = arrived(&bench, 300 * 16);
         assert_eq!(copied.seen() + refused, 300 * 16, "{far_end:?}: {copied:?}");
         assert!(refused >= 16 * 40, "{far_end:?}: {refused}");
         assert_eq!(copied.in_trains, copied.seen() * u64::from(far_end == FarEnd::Trains));

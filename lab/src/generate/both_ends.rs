@@ -80,9 +80,9 @@ impl<'a> BothEnds<'a> {
         }
     }
 
-    fn send(&self, said: FarEndMessage) {
+    fn send(&self, message: FarEndMessage) {
         // Nothing listens any more when the race is ending.
-        let _ = self.says.send(said);
+        let _ = self.says.send(message);
     }
 
     /// Ticks off what the arm sends on: segment and number, where it had one.
@@ -204,16 +204,16 @@ mod tests {
         lane: SimLane,
         world: SimWorld,
         tell: Sender<Tell>,
-        said: Receiver<FarEndMessage>,
+        messages: Receiver<FarEndMessage>,
     }
 
     impl<'a> Bench<'a> {
         fn new(traffic: &'a Replayable) -> Bench<'a> {
             let (tell, tells) = mpsc::channel();
-            let (says, said) = mpsc::channel();
+            let (says, messages) = mpsc::channel();
             let app = BothEnds::new(traffic, [2; 6], NUMBER_IN_MAC_AT, tells, says);
             let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
-            Bench { app, lane, world, tell, said }
+            Bench { app, lane, world, tell, messages }
         }
 
         /// One that a frame has come through.
@@ -221,7 +221,7 @@ mod tests {
             let mut bench = Bench::new(traffic);
             let (sent, _) = bench.fill(0);
             bench.comes(EXIT, &sent, 0);
-            assert!(matches!(bench.said.try_recv(), Ok(FarEndMessage::Through)));
+            assert!(matches!(bench.messages.try_recv(), Ok(FarEndMessage::Through)));
             bench
         }
 
@@ -251,7 +251,7 @@ mod tests {
         fn arrived(&mut self) -> Arrived {
             self.tell.send(Tell::Report).unwrap();
             self.app.on_tick(Turn::default());
-            match self.said.try_recv() {
+            match self.messages.try_recv() {
                 Ok(FarEndMessage::Arrived(arrived, _)) => arrived,
                 other => panic!("{other:?}"),
             }
@@ -264,18 +264,18 @@ mod tests {
         let mut bench = Bench::new(&traffic);
         let (first, next) = bench.fill(5);
         assert_eq!((first.len(), next), (1, Fill::At(5 + PAUSE_NS)));
-        assert!(bench.said.try_recv().is_err(), "it only left");
+        assert!(bench.messages.try_recv().is_err(), "it only left");
         let (second, _) = bench.fill(5 + PAUSE_NS);
         bench.comes(ENTRY, &second, 6);
-        assert!(bench.said.try_recv().is_err(), "it came back where it went in");
+        assert!(bench.messages.try_recv().is_err(), "it returned where it went in");
         bench.comes(EXIT, &[first, second].concat(), 7);
-        assert!(matches!(bench.said.try_recv(), Ok(FarEndMessage::Through)));
-        assert!(bench.said.try_recv().is_err(), "once is enough");
+        assert!(matches!(bench.messages.try_recv(), Ok(FarEndMessage::Through)));
+        assert!(bench.messages.try_recv().is_err(), "once is enough");
         assert_eq!(bench.fill(9), (Vec::new(), Fill::At(9 + PAUSE_NS)));
     }
 
     #[test]
-    fn a_segment_goes_in_on_its_schedule_and_is_told_when_the_last_frame_has_left() {
+    fn a_segment_goes_in_on_its_schedule_and_ends_when_the_last_frame_has_left() {
         let traffic = traffic();
         let mut bench = Bench::open(&traffic);
         bench.begin(plan(3));
@@ -284,9 +284,11 @@ mod tests {
         assert_eq!(bench.fill(1_050), (Vec::new(), Fill::At(1_100)));
         let (late, _) = bench.fill(1_140);
         assert_eq!(numbered(&late[2][6..]), Some(Payload::Number(3 << 32 | 5)));
-        assert!(bench.said.try_recv().is_err(), "the lane still has them");
+        assert!(bench.messages.try_recv().is_err(), "the lane still has them");
         bench.fill(1_150);
-        let Ok(FarEndMessage::Sent(report)) = bench.said.try_recv() else { panic!("it is sent") };
+        let Ok(FarEndMessage::Sent(report)) = bench.messages.try_recv() else {
+            panic!("it is sent")
+        };
         assert_eq!((report.sent, report.refused, report.late_max_ns), (6, 0, 40));
         assert_eq!(bench.fill(2_000), (Vec::new(), Fill::At(2_000 + PAUSE_NS)));
     }

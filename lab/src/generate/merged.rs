@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Apart {
     /// How often each number was received.
-    came: Vec<u32>,
+    arrived: Vec<u32>,
     longest_train: usize,
     counters: Counters,
 }
@@ -45,7 +45,7 @@ impl DatagramApp for Apart {
                 let Some(Payload::Number(number)) = numbered(payload) else { continue };
                 let (segment, number) = split_number(number);
                 assert_eq!(segment, SEGMENT);
-                self.came[number as usize] += 1;
+                self.arrived[number as usize] += 1;
             }
         }
     }
@@ -89,12 +89,12 @@ fn received(plan: &TrafficPlan) -> Option<(Apart, u64)> {
             lane.open_port(&plan).unwrap()
         });
         let ports: Vec<PortId> = [PortId(0)].into_iter().chain(ports).collect();
-        let mut apart = Apart { came: vec![0; FRAMES as usize], ..Apart::default() };
+        let mut apart = Apart { arrived: vec![0; FRAMES as usize], ..Apart::default() };
         let began = Instant::now();
         if !send(&topology.generator, plan) {
             return None;
         }
-        while apart.came.contains(&0) && began.elapsed() < PATIENCE {
+        while apart.arrived.contains(&0) && began.elapsed() < PATIENCE {
             lane.serve(&mut apart, &MonotonicClock).unwrap();
         }
         let frames = ports.iter().map(|&port| lane.counters(port).rx_frames);
@@ -106,7 +106,7 @@ fn received(plan: &TrafficPlan) -> Option<(Apart, u64)> {
 #[test]
 fn frames_of_a_flow_are_merged_and_each_number_comes_once() {
     let Some((apart, received)) = received(&udp(Payloads::Fixed(200))) else { return };
-    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert!(apart.arrived.iter().all(|&times| times == 1), "{:?}", &apart.arrived[..100]);
     assert_eq!(received, u64::from(FRAMES));
     assert!(apart.longest_train > 1, "nothing was merged");
 }
@@ -114,7 +114,7 @@ fn frames_of_a_flow_are_merged_and_each_number_comes_once() {
 #[test]
 fn frames_of_a_mix_come_once_each_at_their_own_length() {
     let Some((apart, received)) = received(&udp(Payloads::Imix)) else { return };
-    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert!(apart.arrived.iter().all(|&times| times == 1), "{:?}", &apart.arrived[..100]);
     assert_eq!(received, u64::from(FRAMES));
 }
 
@@ -124,7 +124,7 @@ fn bursts_to_groups_are_merged_group_by_group() {
         Fanout { groups: 3, outputs: 1, cables: 1, limit_mbit: None, far_end: Default::default() };
     let plan = FanoutPlan { fanout, payload_bytes: 1_316, run: BURST, source: GENERATOR };
     let Some((apart, received)) = received(&TrafficPlan::Fanout(plan)) else { return };
-    assert!(apart.came.iter().all(|&times| times == 1), "{:?}", &apart.came[..100]);
+    assert!(apart.arrived.iter().all(|&times| times == 1), "{:?}", &apart.arrived[..100]);
     assert_eq!(received, u64::from(FRAMES));
     assert!(apart.longest_train > 1, "nothing was merged");
 }

@@ -1,4 +1,4 @@
-//! What the meter costs those whom it watches.
+//! What the meter costs the processes that it watches.
 //!
 //! At the beginning of a race [`event_ns`] measures what an event costs here. The race counts the events of each arm,
 //! and so says how much of an arm's CPU time is the meter's. At worst, where every datagram has a softirq of its own:
@@ -151,7 +151,7 @@ mod tests {
             ratios.push(trips[1] / trips[0]);
         }
         client.send(END).expect("the server is there");
-        serving.join().expect("the server ends when it is told");
+        serving.join().expect("the server ends when it is asked to");
         // The interval of the median by the sign test: 1.96 deviations of a fair coin.
         let half = 0.98 / (PAIRS as f64).sqrt();
         let [low, median, high] =

@@ -56,7 +56,7 @@ const OWN_EVENTS: usize = TABLE + OWNERS * PARTS + 5;
 const BEGUN: usize = OWN_EVENTS + OWNER_ROOM;
 pub(super) const METER_WORDS: usize = BEGUN + 1;
 
-/// Who runs, as in `struct lw_who`.
+/// The task that runs, as in `struct lw_who`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) owner: Owner,

@@ -286,9 +286,9 @@ fn cables() -> Option<(Cable, Cable, Meter, MutexGuard<'static, ()>)> {
 }
 
 #[test]
-fn softirq_work_is_the_arms_when_it_polls_the_arms_interface_whoever_sent() {
+fn softirq_work_is_the_arms_when_it_polls_the_arms_interface_and_not_the_senders() {
     let Some((own, _foreign, meter, _turn)) = cables() else { return };
-    // Not the generator: anybody, whose sending is interrupted by the arm's receiving.
+    // Not the generator: any process, whose sending is interrupted by the arm's receiving.
     let _sender = own.sender();
     let usage = used(&meter, 0);
     let contexts = usage.contexts_ns(ARM);

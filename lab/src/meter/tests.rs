@@ -6,7 +6,7 @@ use super::*;
 
 const ARM: Who = Who { owner: Owner::Arm(3), part: Part::Task };
 const ITS_SOFTIRQ: Who = Who { owner: Owner::Arm(3), part: Part::NetRx };
-const NOBODY: Who = Who { owner: Owner::Idle, part: Part::Task };
+const IDLE: Who = Who { owner: Owner::Idle, part: Part::Task };
 /// Codes of `enum lw_context`.
 const NET_RX: u32 = 1;
 const NET_TX: u32 = 2;
@@ -20,7 +20,7 @@ fn reading(at_ns: u64, cpus: &[Cpu]) -> Reading {
 
 #[test]
 fn the_open_interval_counts_and_the_parts_close() {
-    let start = reading(1_000, &[Cpu::running(900, NOBODY)]);
+    let start = reading(1_000, &[Cpu::running(900, IDLE)]);
     let cpu = Cpu::running(1_700, ARM).booked(Owner::Idle, Part::Task, 800);
     let usage = reading(2_000, &[cpu]).since(&start);
     assert_eq!((usage.own_ns(3), usage.foreign_ns(), usage.closure()), (300, 0, 1.0));
@@ -29,8 +29,8 @@ fn the_open_interval_counts_and_the_parts_close() {
 }
 
 #[test]
-fn receive_softirq_is_the_owners_of_what_was_polled_whoever_was_interrupted() {
-    let start = reading(1_000, &[Cpu::running(1_000, NOBODY)]);
+fn receive_softirq_is_the_owners_of_what_was_polled_and_not_the_interrupted_tasks() {
+    let start = reading(1_000, &[Cpu::running(1_000, IDLE)]);
     let foreign = Who { owner: Owner::Foreign, part: Part::Task };
     let cpu = Cpu::running(1_900, foreign).in_context(NET_RX).polled(ITS_SOFTIRQ, 50);
     let usage = reading(2_000, &[cpu]).since(&start);
@@ -40,10 +40,10 @@ fn receive_softirq_is_the_owners_of_what_was_polled_whoever_was_interrupted() {
 
 #[test]
 fn what_has_no_known_cause_stands_beside_who_was_interrupted() {
-    let start = reading(1_000, &[Cpu::running(1_000, ARM), Cpu::running(1_000, NOBODY)]);
+    let start = reading(1_000, &[Cpu::running(1_000, ARM), Cpu::running(1_000, IDLE)]);
     let cpus = [
         Cpu::running(1_600, ARM).in_context(HARDIRQ).booked(Owner::Arm(3), Part::Task, 600),
-        Cpu::running(1_000, NOBODY).in_context(NET_TX),
+        Cpu::running(1_000, IDLE).in_context(NET_TX),
     ];
     let usage = reading(2_000, &cpus).since(&start);
     assert_eq!((usage.own_ns(3), usage.unattributed_ns(3)), (600, 400));
@@ -52,7 +52,7 @@ fn what_has_no_known_cause_stands_beside_who_was_interrupted() {
 
 #[test]
 fn the_generators_side_is_never_the_arms() {
-    let booked = Cpu::running(2_000, NOBODY)
+    let booked = Cpu::running(2_000, IDLE)
         .booked(Owner::Generator(3), Part::Task, 500)
         .booked(Owner::Generator(3), Part::NetRx, 70)
         .booked(Owner::Generator(2), Part::Napi, 9);
@@ -63,7 +63,7 @@ fn the_generators_side_is_never_the_arms() {
 
 #[test]
 fn an_offline_cpu_is_not_counted() {
-    let offline = Cpu::running(0, NOBODY).booked(Owner::Foreign, Part::Task, 5);
+    let offline = Cpu::running(0, IDLE).booked(Owner::Foreign, Part::Task, 5);
     let reading = reading(100, &[offline]);
     assert_eq!((reading.cpus, reading.since(&Reading::default()).foreign_ns()), (0, 0));
 }
@@ -103,9 +103,9 @@ fn the_worst_eight_foreigners_are_named() {
 
 #[test]
 fn the_meters_own_work_is_reckoned_from_the_arms_events() {
-    let start = reading(1_000, &[Cpu::running(1_000, NOBODY).counted(Owner::Arm(3), 5)]);
+    let start = reading(1_000, &[Cpu::running(1_000, IDLE).counted(Owner::Arm(3), 5)]);
     let mut end = reading(2_000, &[Cpu::running(1_000, ARM).counted(Owner::Arm(3), 7)]);
-    assert_eq!(end.since(&start).metering_ns(3), None, "nobody has weighed an event");
+    assert_eq!(end.since(&start).metering_ns(3), None, "no event was weighed");
     end.event_ns = Some(100.0);
     let usage = end.since(&start);
     assert_eq!((usage.metering_ns(3), usage.metering_ns(2)), (Some(200), Some(0)));

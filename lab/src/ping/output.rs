@@ -142,11 +142,11 @@ rtt min/avg/max/mdev = 0.045/4.361/12.000/5.417 ms, pipe 2
 
     #[test]
     fn replies_duplicates_counts_and_figures_of_iputils_are_read() {
-        let said = read(IPUTILS).unwrap();
-        assert_eq!((said.sent, said.received, said.duplicates), (4, 3, 1));
-        assert_eq!(said.last_replied, 4);
-        assert_eq!(said.replies_ns, [45_000, 1_040_000, 12_000_000]);
-        assert_eq!(said.summary_ms, Some([Some(0.045), Some(4.361), Some(12.0), Some(5.417)]));
+        let output = read(IPUTILS).unwrap();
+        assert_eq!((output.sent, output.received, output.duplicates), (4, 3, 1));
+        assert_eq!(output.last_replied, 4);
+        assert_eq!(output.replies_ns, [45_000, 1_040_000, 12_000_000]);
+        assert_eq!(output.summary_ms, Some([Some(0.045), Some(4.361), Some(12.0), Some(5.417)]));
     }
 
     #[test]
@@ -238,8 +238,8 @@ rtt min/avg/max/mdev = 0.045/4.361/12.000/5.417 ms, pipe 2
             if let Some(byte) = bytes.get_mut(at) {
                 *byte ^= 0xa5;
             }
-            if let Ok(said) = read(&String::from_utf8_lossy(&bytes)) {
-                proptest::prop_assert!(said.received <= said.sent && said.replies_ns.len() <= 4);
+            if let Ok(output) = read(&String::from_utf8_lossy(&bytes)) {
+                proptest::prop_assert!(output.received <= output.sent && output.replies_ns.len() <= 4);
             }
         }
     }

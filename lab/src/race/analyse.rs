@@ -162,7 +162,7 @@ pub(super) fn paired(data: Data<'_>, metric: Metric, sides: [Side; 2]) -> Vec<Pa
 /// Which comparison: its metric, arm and load.
 type ComparisonKey = (&'static str, usize, usize);
 
-/// Who looks at a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
+/// Judges a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
 /// however often one looks.
 pub(super) struct Judge {
     looks: BTreeMap<ComparisonKey, Looks>,
@@ -310,7 +310,7 @@ fn warm_up(values: &[f64]) -> usize {
     (0..=most).min_by(|&a, &b| doubt(a).total_cmp(&doubt(b))).unwrap_or(0)
 }
 
-/// Arms and loads of whose segments too few can be used, and who or what is the reason.
+/// Arms and loads of whose segments too few can be used, and the reason.
 pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     for (arm, name) in names.iter().enumerate() {
@@ -696,9 +696,9 @@ mod tests {
             ledger.drops = [("its pool".to_owned(), ledger.offered)].into();
             (ledger.delivered, ledger.unknown) = (0, None);
         }
-        let said = silent(&segments, &names);
-        assert!(said[0].starts_with("nothing arrived from arm `second`"), "{said:?}");
-        assert!(said[0].contains("as `its pool`") && said.len() == 1, "{said:?}");
+        let notes = silent(&segments, &names);
+        assert!(notes[0].starts_with("nothing arrived from arm `second`"), "{notes:?}");
+        assert!(notes[0].contains("as `its pool`") && notes.len() == 1, "{notes:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What became of goals and claims: the comparisons of a race, set against limits. Pure, as what it rests on.
 //!
-//! A goal is judged as it is stated. A claim is a sentence of somebody else's, so it is also asked whether this race
+//! A goal is judged as it is stated. A claim is a sentence of another author, so it is also asked whether this race
 //! can tell at all: a load that was not offered, an arm that did not run, and a cost that would be the cost of a
 //! collapse are answered with the reason, never with a verdict.
 

@@ -98,15 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_of_the_base_is_found_with_its_size_and_told() {
+    fn a_drift_of_the_base_is_found_and_reported_with_its_size() {
         let found = drift(&segments(0.12), 36, 0.05).expect("it drifted");
         assert!((found.change - 0.12).abs() < 1e-6 && found.is_absorbed, "{found:?}");
-        let said = sentence(&found);
+        let text = sentence(&found);
         assert!(
-            said.contains("drifted by +12.0 % over the race") && said.contains("stand"),
-            "{said}"
+            text.contains("drifted by +12.0 % over the race") && text.contains("stand"),
+            "{text}"
         );
-        assert_eq!(drift(&segments(0.04), 36, 0.05), None, "too small to be told");
+        assert_eq!(drift(&segments(0.04), 36, 0.05), None, "too small to be reported");
         assert_eq!(drift(&segments(0.12)[..6 * 7], 21, 0.05), None, "too few generations");
     }
 

@@ -1,6 +1,6 @@
 //! How long a race takes, estimated before it starts: from its arms, loads, segments and generations.
 //!
-//! An estimate for a person who waits. Nothing is decided by it, and what a race finds out first (a saturating load,
+//! An estimate for a user who waits. Nothing is decided by it, and what a race finds out first (a saturating load,
 //! the arms that do not start) is not in it.
 
 use super::{Length, contest, entrants, extent_of};

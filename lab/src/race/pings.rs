@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn capacities_are_paired_by_generation_and_an_open_end_is_said() {
+    fn capacities_are_paired_by_generation_and_an_open_end_is_reported() {
         let open = Capacity { beyond_pps: None, ..capacity(400) };
         let trials = [
             trial(1, 1, capacity(220)),
@@ -291,7 +291,7 @@ mod tests {
             sent: 9,
             replied: 9,
             duplicates: 2,
-            said_ms: None,
+            summary_ms: None,
             round_trips: RoundTrips::default(),
             is_cut: false,
             load: Some(PingLoad { pps: 7, ledger }),

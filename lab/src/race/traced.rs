@@ -17,7 +17,8 @@ use crate::tables::Tables;
 use crate::traffic::Sending;
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::{
-    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name, untold_of_peer,
+    Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name,
+    untraced_reason_of_peer,
 };
 use laneway_kinds::Shape;
 use laneway_page::number::{count, duration, plain};
@@ -98,27 +99,33 @@ impl Pass<'_> {
             if entrant.is_noise_floor {
                 continue;
             }
-            let untold = match entrant.peer {
-                Some(peer) => Some(untold_of_peer(peer)),
-                None => untold_in_kernel(self.options.tables, &self.scenario.app, &entrant.lane),
+            let untraced_reason = match entrant.peer {
+                Some(peer) => Some(untraced_reason_of_peer(peer)),
+                None => untraced_reason_in_kernel(
+                    self.options.tables,
+                    &self.scenario.app,
+                    &entrant.lane,
+                ),
             };
             let mut traced = TracedArm {
                 arm,
                 load,
-                untold,
+                untraced_reason,
                 folder: None,
                 page: None,
                 cost: None,
                 explanation: None,
             };
-            if traced.untold.is_none() {
+            if traced.untraced_reason.is_none() {
                 let name = folder_name(&entrant.name, &taken);
                 let explained = self.explain(&mut traced, &name, explainer, show);
                 taken.push(name);
                 match explained {
                     Ok(explanation) => traced.explanation = Some(explanation),
                     Err(RaceError::Interrupted) => return Err(RaceError::Interrupted),
-                    Err(error) => traced.untold = Some(format!("its trace failed: {error}")),
+                    Err(error) => {
+                        traced.untraced_reason = Some(format!("its trace failed: {error}"))
+                    }
                 }
             }
             all.push(traced);
@@ -157,7 +164,8 @@ impl Pass<'_> {
             let explained = explainer.explain(&recorded);
             // A hypervisor can keep the worker, or the generator, from its CPU for all of a short segment:
             // what was received then was received behind it.
-            let has_frames = explained.as_ref().is_ok_and(|said| said.frames != Some(0));
+            let has_frames =
+                explained.as_ref().is_ok_and(|explanation| explanation.frames != Some(0));
             if has_frames || segment.ledger.delivered == 0 || attempt == MISSED_MAX {
                 break (trial, explained);
             }
@@ -293,7 +301,7 @@ fn empty(folder: &Path) -> io::Result<()> {
 }
 
 /// Why an arm of `app` whose work is done in the kernel on `lane` has no trace; `None` for every other.
-fn untold_in_kernel(tables: &dyn Tables, app: &str, lane: &str) -> Option<String> {
+fn untraced_reason_in_kernel(tables: &dyn Tables, app: &str, lane: &str) -> Option<String> {
     let is_kernel = tables.lane(lane).is_ok_and(|(facts, _)| facts.carries.has(Shape::Kernel));
     is_kernel.then(|| {
         format!(

@@ -705,7 +705,7 @@ pub(super) fn traced() -> RaceResult {
         TracedArm {
             arm: 0,
             load: 2,
-            untold: None,
+            untraced_reason: None,
             folder: Some("traces/packet".to_owned()),
             page: Some("traces/packet.html".to_owned()),
             cost: Some(cost),
@@ -714,7 +714,9 @@ pub(super) fn traced() -> RaceResult {
         TracedArm {
             arm: 2,
             load: 2,
-            untold: Some("the kernel's bridge forwards: there is no worker to trace".to_owned()),
+            untraced_reason: Some(
+                "the kernel's bridge forwards: there is no worker to trace".to_owned(),
+            ),
             folder: None,
             page: None,
             cost: None,
@@ -763,7 +765,7 @@ pub(super) fn hostile() -> RaceResult {
     }
     result.traces = traced().traces;
     for traced in &mut result.traces {
-        traced.untold = traced.untold.as_ref().map(|_| evil.to_owned());
+        traced.untraced_reason = traced.untraced_reason.as_ref().map(|_| evil.to_owned());
         traced.page = traced.page.as_ref().map(|_| evil.to_owned());
         traced.folder = traced.folder.as_ref().map(|_| evil.to_owned());
         if let Some(explanation) = &mut traced.explanation {

@@ -278,10 +278,10 @@ fn probe_column() -> Column {
 fn mode(result: &RaceResult, arm: usize) -> String {
     let Some(arm) = result.arms.get(arm) else { return String::new() };
     let facts = ["attach_mode", "xdp_mode", "copy_mode", "driver"];
-    let told: Vec<&str> =
+    let modes: Vec<&str> =
         facts.iter().filter_map(|&fact| arm.caps.facts.get(fact)).map(String::as_str).collect();
-    match (told.is_empty(), arm.caps.facts.get("program")) {
-        (false, _) => told.join(", "),
+    match (modes.is_empty(), arm.caps.facts.get("program")) {
+        (false, _) => modes.join(", "),
         (true, Some(program)) => program.clone(),
         (true, None) => caps(arm.caps.obtained),
     }

@@ -80,7 +80,7 @@ fn shares(result: &RaceResult, with_links: bool) -> Table {
                 }
             }
             None => {
-                let why = untold(traced);
+                let why = untraced_reason(traced);
                 cells.extend(columns.iter().skip(1).map(|_| Cell::Absent(why.clone())));
             }
         }
@@ -176,7 +176,7 @@ pub(super) fn explanations(result: &RaceResult) -> Vec<(String, Vec<String>)> {
         let name = arm_name(result, traced.arm);
         match &traced.explanation {
             Some(explanation) => (name, sentences(traced, explanation, &shared)),
-            None => (name, vec![format!("Not traced: {}.", untold(traced))]),
+            None => (name, vec![format!("Not traced: {}.", untraced_reason(traced))]),
         }
     };
     let mut all: Vec<(String, Vec<String>)> = result.traces.iter().map(of).collect();
@@ -191,9 +191,9 @@ pub(super) fn explanations(result: &RaceResult) -> Vec<(String, Vec<String>)> {
 
 /// The limits of all traces, of which there are several.
 fn shared_limits(result: &RaceResult) -> Vec<String> {
-    let told: Vec<&Explanation> =
+    let explanations: Vec<&Explanation> =
         result.traces.iter().filter_map(|traced| traced.explanation.as_ref()).collect();
-    let [first, others @ ..] = told.as_slice() else { return Vec::new() };
+    let [first, others @ ..] = explanations.as_slice() else { return Vec::new() };
     if others.is_empty() {
         return Vec::new();
     }
@@ -242,8 +242,8 @@ fn detector_named(because: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(id)
 }
 
-fn untold(traced: &TracedArm) -> String {
-    traced.untold.clone().unwrap_or_else(|| "no reason was given".to_owned())
+fn untraced_reason(traced: &TracedArm) -> String {
+    traced.untraced_reason.clone().unwrap_or_else(|| "no reason was given".to_owned())
 }
 
 fn sentences(traced: &TracedArm, explanation: &Explanation, shared: &[String]) -> Vec<String> {
@@ -253,16 +253,16 @@ fn sentences(traced: &TracedArm, explanation: &Explanation, shared: &[String]) -
     lines.extend(traced.cost.as_ref().and_then(cost));
     let [silent, withheld, unable] = explanation.silent;
     let all = explanation.fired.len() + silent + withheld + unable;
-    let mut told =
+    let mut line =
         format!("Detectors: {} of {all} fired, {silent} found nothing", explanation.fired.len());
     if withheld > 0 {
-        told += &format!(", {withheld} cannot be answered because of holes in the trace");
+        line += &format!(", {withheld} cannot be answered because of holes in the trace");
     }
     if unable > 0 {
-        told += &format!(", {unable} need events that a worker's own trace does not hold");
+        line += &format!(", {unable} need events that a worker's own trace does not hold");
     }
-    told.push('.');
-    lines.push(told);
+    line.push('.');
+    lines.push(line);
     lines.extend(explanation.fired.iter().map(detection));
     lines.extend(explanation.limits.iter().filter(|limit| !shared.contains(limit)).cloned());
     if let Some(folder) = &traced.folder {
@@ -327,27 +327,27 @@ fn stages(explanation: &Explanation) -> Option<String> {
 /// What tracing did to the rate, as a quotient and nothing more.
 fn cost(cost: &TracingCost) -> Option<String> {
     let [median, ..] = cost.records_per_s.filter(|[median, ..]| *median > 0.0)?;
-    let mut told = format!(
+    let mut text = format!(
         "Rate while traced: {} times the median of the measured segments",
         ratio(cost.traced_records_per_s / median)
     );
     if !cost.doubts.is_empty() {
-        told += &format!(", and the segment was disturbed: {}", cost.doubts.join("; "));
+        text += &format!(", and the segment was disturbed: {}", cost.doubts.join("; "));
     }
-    told.push('.');
-    Some(told)
+    text.push('.');
+    Some(text)
 }
 
 fn detection(fired: &Detection) -> String {
-    let mut told = format!("{} {}: {}", fired.id, fired.title, fired.sentence);
+    let mut text = format!("{} {}: {}", fired.id, fired.title, fired.sentence);
     let figures = fired.value.map(|value| {
         let interval = fired.interval.map_or_else(String::new, |[low, high]| {
             format!(", 95 % {} to {}", figure(low), figure(high))
         });
         format!("{}{interval} {}; ", figure(value), fired.unit)
     });
-    told += &format!(" [{}confidence {}]", figures.unwrap_or_default(), fired.confidence);
-    told
+    text += &format!(" [{}confidence {}]", figures.unwrap_or_default(), fired.confidence);
+    text
 }
 
 fn plural_count(n: u64, noun: &str) -> String {
@@ -361,37 +361,37 @@ mod tests {
     use laneway_page::number::plain;
 
     /// The explanation of an arm.
-    fn said(result: &RaceResult, arm: usize) -> String {
+    fn text_of(result: &RaceResult, arm: usize) -> String {
         let name = arm_name(result, arm);
         let all = explanations(result);
-        let (_, lines) = all.into_iter().find(|(of, _)| *of == name).expect("it is told of");
+        let (_, lines) = all.into_iter().find(|(of, _)| *of == name).expect("it is reported");
         plain(&lines.join("\n"))
     }
 
     #[test]
     fn an_explanation_names_the_largest_share_first_and_every_figures_unit() {
-        let told = said(&traced(), 0);
+        let text = text_of(&traced(), 0);
         assert!(
-            told.starts_with(
+            text.starts_with(
                 "Time: 61.3 % in the lane, 30.4 % in polls that found nothing, 4.2 % in the app, \
                  3.1 % in the tracer, 1.0 % between recorded calls; 412,000 frames, 1.80 per poll \
                  that found some."
             ),
-            "{told}"
+            "{text}"
         );
-        assert!(told.contains("Per frame: receive 812 ns, app 45.0 ns, send and release 1.90 us."));
-        assert!(told.contains("confidence high]") && told.contains("95 % "), "{told}");
+        assert!(text.contains("Per frame: receive 812 ns, app 45.0 ns, send and release 1.90 us."));
+        assert!(text.contains("confidence high]") && text.contains("95 % "), "{text}");
     }
 
     #[test]
     fn what_tracing_cost_is_a_quotient_and_no_verdict() {
-        let told = said(&traced(), 0);
+        let text = text_of(&traced(), 0);
         assert!(
-            told.contains("Rate while traced: 0.980 times the median of the measured"),
-            "{told}"
+            text.contains("Rate while traced: 0.980 times the median of the measured"),
+            "{text}"
         );
         for word in ["better", "worse", "same", "slow", "fast", "significant"] {
-            assert!(!told.contains(word), "`{word}` in: {told}");
+            assert!(!text.contains(word), "`{word}` in: {text}");
         }
         let tables = tables(&traced(), false);
         assert!(tables[1].caption.contains("no verdict"), "{}", tables[1].caption);
@@ -400,8 +400,8 @@ mod tests {
     #[test]
     fn an_arm_without_a_trace_says_why_in_its_row_and_in_a_sentence() {
         let result = traced();
-        let told = said(&result, 2);
-        assert_eq!(told, "Not traced: the kernel's bridge forwards: there is no worker to trace.");
+        let text = text_of(&result, 2);
+        assert_eq!(text, "Not traced: the kernel's bridge forwards: there is no worker to trace.");
         let tables = tables(&result, true);
         let row = tables[0].rows.iter().find(|row| row.cells.len() == tables[0].columns.len());
         assert!(row.is_some() && tables[0].rows.len() == result.traces.len());
@@ -429,8 +429,8 @@ mod tests {
         assert!(tried[0].ends_with("Confirm with: laneway race tap"), "{tried:?}");
         // What holds of both is stated once, what holds of one is stated there.
         assert_eq!(under("What holds of each of these traces").len(), 1);
-        let told = said(&result, 3);
-        assert!(told.contains("Only of this one.") && !told.contains("found no room"), "{told}");
+        let text = text_of(&result, 3);
+        assert!(text.contains("Only of this one.") && !text.contains("found no room"), "{text}");
     }
 
     #[test]
@@ -438,12 +438,12 @@ mod tests {
         let mut result = traced();
         let explanation = result.traces[0].explanation.as_mut().expect("it has one");
         explanation.shares.tracer = 0.0001;
-        assert!(!said(&result, 0).contains("in the tracer"));
+        assert!(!text_of(&result, 0).contains("in the tracer"));
     }
 
     #[test]
-    fn loss_of_records_is_told_among_the_limits() {
-        let told = said(&traced(), 0);
-        assert!(told.contains("1,234 of 3,000,000 records found no room"), "{told}");
+    fn loss_of_records_is_reported_among_the_limits() {
+        let text = text_of(&traced(), 0);
+        assert!(text.contains("1,234 of 3,000,000 records found no room"), "{text}");
     }
 }

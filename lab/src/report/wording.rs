@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_of_latency_are_told_apart() {
+    fn scopes_of_latency_are_distinguished() {
         assert_ne!(scope("p99 app only"), scope("p99 wire to app"));
     }
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_nothing_is_told() {
+    fn a_formula_without_a_value_is_reported() {
         let (long, deep) = ("1".repeat(201), "(".repeat(17));
         for (text, part) in [
             ("", "a number is missing"),
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn a_figure_holds_as_far_as_it_may_be_off() {
-        let said = Arithmetic { is: 822.0, ..figure("8.22 / 0.01") };
-        assert!(said.holds().0);
+        let stated = Arithmetic { is: 822.0, ..figure("8.22 / 0.01") };
+        assert!(stated.holds().0);
         let wrong = Arithmetic { is: 39_000.0, ..figure("128 / 3.26e-6") };
         assert!(!wrong.holds().0);
         assert_eq!(wrong.sentence(), "128 / 3.26e-6 comes to 39000, within 1 %");

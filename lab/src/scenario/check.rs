@@ -286,7 +286,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Who is asked by datagrams is a store of ours, and what is asked is what datagrams can say.
+    /// An arm that is asked by datagrams is a store of ours, and what is asked is what datagrams can say.
     fn check_datagrams(&self) -> Result<(), ScenarioError> {
         for arm in self.arms.iter().filter(|arm| arm.datagrams) {
             let name = || format!("`datagrams` of arm `{}`", arm.name);

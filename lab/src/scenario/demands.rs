@@ -1,6 +1,6 @@
-//! What a scenario asks of its arms: goals, which are demanded, and claims, which somebody made.
+//! What a scenario asks of its arms: goals, which are demanded, and claims, which an author made.
 //!
-//! A claim is a sentence of somebody's and what answers it: a test by this race, a calculation with the author's own
+//! A claim is a sentence of an author and what answers it: a test by this race, a calculation with the author's own
 //! figures, a trace, or nothing that this bench can do, with the reason. Whatever answers it, it has a row wherever the
 //! race is reported: a sentence that cannot be answered here is not left out.
 
@@ -91,7 +91,7 @@ struct Written {
     arithmetic: Option<Arithmetic>,
 }
 
-/// Who answers what no race does.
+/// What answers a claim that no race does.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answerer {
@@ -420,7 +420,7 @@ matters = 0.05
 arm_cpu = 0
 generator_cpu = 1
 seed = 1
-claims_of = 'somebody'
+claims_of = 'another'
 quick = { loads_pps = [1000, 2000], segment_ms = 100, time_s = 60, generations = 4 }
 full = { loads_pps = [1000], segment_ms = 100, time_s = 600, generations = 20 }
 [[arm]]
@@ -440,7 +440,7 @@ test = { metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 100
     }
 
     #[test]
-    fn every_kind_of_claim_is_read_told_and_written_again() {
+    fn every_kind_of_claim_is_read_printed_and_written_again() {
         for (claim, sentence) in [
             (
                 "test = { metric = 'CPU used', arm = 'xdp', load_pps = 2000, over_load_pps = 1000, at_most = 1.1 }",
@@ -476,7 +476,7 @@ test = { metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 100
             ("says = 's'\ncannot = 'x'\nanswered_by = 'trace'".to_owned(), "needs one answer"),
             ("says = ' '\ncannot = 'x'".to_owned(), "says nothing"),
             ("says = 's'\ncannot = ''".to_owned(), "give the reason"),
-            ("says = 's'\nanswered_by = 'nobody'".to_owned(), "expected `trace`"),
+            ("says = 's'\nanswered_by = 'magic'".to_owned(), "expected `trace`"),
             ("says = 's'\ncannot = 'x'\nwhy = 'y'".to_owned(), "unknown field `why`"),
             ("says = 's'\ncannot = 'x'\nvariant = 'live'".to_owned(), "the variant of a claim is live"),
             ("says = 's'\narithmetic = { figure = '1 /', is = 2 }".to_owned(), "a number is missing"),

@@ -52,7 +52,7 @@ fn a_scenario_is_read_and_its_arms_are_named() {
 }
 
 #[test]
-fn arrivals_are_steady_unless_said_otherwise_and_a_captures_need_one() {
+fn arrivals_are_steady_by_default_and_a_captures_need_one() {
     let mut plain = scenario();
     assert!(!toml::to_string(&plain).unwrap().contains("arrivals"));
     let seeded = |s: &Scenario| s.times(&s.traffic(&s.facts(&TABLES).unwrap()).unwrap());
@@ -366,9 +366,9 @@ fn a_demand_is_a_ratio_or_a_difference_and_says_which() {
     scenario.goals = vec![Goal { over: Some(base), ..goal.clone() }];
     let refused = scenario.check(&TABLES).unwrap_err().to_string();
     assert!(refused.contains("`above`, a difference"), "{refused}");
-    scenario.goals = vec![Goal { above: Some("nobody".into()), ..goal }];
+    scenario.goals = vec![Goal { above: Some("absent".into()), ..goal }];
     let refused = scenario.check(&TABLES).unwrap_err().to_string();
-    assert!(refused.contains("nobody"), "{refused}");
+    assert!(refused.contains("absent"), "{refused}");
 }
 
 #[test]
@@ -550,7 +550,7 @@ fn a_race_of_forwarders_has_arguments_and_peers_of_its_own() {
 }
 
 #[test]
-fn an_arm_that_is_told_something_says_so_in_its_name() {
+fn an_arm_with_arguments_has_them_in_its_name() {
     let mut scenario = scenario();
     scenario.arguments = vec!["--drop".into()];
     scenario.arms[1].arguments = Some(["--drop", "-o", "none"].map(str::to_owned).into());

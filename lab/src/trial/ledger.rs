@@ -3,8 +3,8 @@
 
 use super::walk::{State, Walk};
 use super::{
-    BULK_FRAMES_MAX, CHANGED, JOINED, NOT_TOLD, REDIRECT_LOSSES, REST_OF_BULK, REST_OF_TRAIN,
-    RETURN_QUEUE, RETURN_RING, TRAIN_DATAGRAMS_MAX,
+    BULK_FRAMES_MAX, CHANGED, JOINED, REDIRECT_LOSSES, REST_OF_BULK, REST_OF_TRAIN, RETURN_QUEUE,
+    RETURN_RING, TRAIN_DATAGRAMS_MAX, UNCOUNTED,
 };
 use crate::ping::PingTrial;
 use crate::plan::WayIn;
@@ -47,7 +47,7 @@ impl Walk<'_> {
         // gave up is lost, and the ring's own count may be higher. Live frames and AF_XDP get no such
         // report.
         let (by_ring, by_generator) = match way {
-            WayIn::Lane { lane, .. } if is_told(plan.tables, lane) => {
+            WayIn::Lane { lane, .. } if counts_refusals(plan.tables, lane) => {
                 let lost = ring_full.min(sent.refused);
                 (lost, sent.refused - lost)
             }
@@ -101,7 +101,7 @@ impl Walk<'_> {
             bulk_losses(&mut ledger, ring_full, sent.sent.saturating_sub(received + ring_full));
         }
         if !plan.counts {
-            nobody_knows(&mut ledger);
+            leave_unknown(&mut ledger);
         } else if by_peer {
             peer_losses(&mut ledger, &before.arm.lane, &after.arm.lane);
         }
@@ -122,7 +122,7 @@ impl Walk<'_> {
             None if plan.app.race.counted.by_witness() => seen.records(),
             _ => u64::MAX,
         });
-        let copied = after.came.copied.as_ref();
+        let copied = after.far_end.copied.as_ref();
         let wrong = copied.iter().flat_map(|copied| &copied.wrong);
         Ledger {
             offered: planned * copies,
@@ -181,7 +181,7 @@ pub(super) fn is_of_a_copy(reason: DropReason) -> bool {
 }
 
 /// Whether each frame that the ring refused is reported to the lane that sends.
-pub(super) fn is_told(tables: &dyn Tables, lane: &str) -> bool {
+pub(super) fn counts_refusals(tables: &dyn Tables, lane: &str) -> bool {
     tables.lane(lane).is_ok_and(|(facts, _)| facts.told_of_refusals)
 }
 
@@ -200,8 +200,8 @@ pub(super) fn bulk_losses(ledger: &mut Ledger, refused_bulks: u64, in_front: u64
 }
 
 /// Names the rest of the trains that a socket's full queue refused. Of datagrams that GRO merged, up to
-/// [`TRAIN_DATAGRAMS_MAX`], the kernel counts one (`sk_drops`) for all. So named is what is missing, and no more than the
-/// refused trains can have held: a datagram lost elsewhere stays unexplained.
+/// [`TRAIN_DATAGRAMS_MAX`], the kernel counts one (`sk_drops`) for all. So named is what is missing, and no more than
+/// the refused trains can have held: a datagram lost elsewhere stays unexplained.
 pub(super) fn train_losses(ledger: &mut Ledger, refused_trains: u64) {
     let missing = u64::try_from(ledger.unexplained).unwrap_or(0);
     let n = missing.min(refused_trains * (TRAIN_DATAGRAMS_MAX - 1));
@@ -211,7 +211,7 @@ pub(super) fn train_losses(ledger: &mut Ledger, refused_trains: u64) {
     }
 }
 
-/// Names what is missing behind somebody else's program. It counts what it likes, some of it once more
+/// Names what is missing behind a foreign program. It counts what it likes, some of it once more
 /// than the kernel did: so its counters name what no counter of the kernel does, and nothing beyond it.
 pub(super) fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counters) {
     for (reason, n) in after.nonzero_drops() {
@@ -223,13 +223,13 @@ pub(super) fn peer_losses(ledger: &mut Ledger, before: &Counters, after: &Counte
         }
     }
     if ledger.unexplained > 0 {
-        ledger.drops.insert(NOT_TOLD.to_owned(), ledger.unexplained as u64);
+        ledger.drops.insert(UNCOUNTED.to_owned(), ledger.unexplained as u64);
         ledger.balance();
     }
 }
 
 /// Of a program that does not say what it received, what no counter of the kernel names may have been received or lost.
-pub(super) fn nobody_knows(ledger: &mut Ledger) {
+pub(super) fn leave_unknown(ledger: &mut Ledger) {
     ledger.unknown = Some(u64::try_from(ledger.unexplained).unwrap_or(0));
     ledger.balance();
 }

@@ -1,7 +1,7 @@
 //! Losses that are named, and what is not explained away.
 
 use super::ledger::{
-    bulk_losses, changed_on_the_way, nobody_knows, peer_losses, refused_pings, return_losses,
+    bulk_losses, changed_on_the_way, leave_unknown, peer_losses, refused_pings, return_losses,
     train_losses,
 };
 use super::*;
@@ -19,13 +19,13 @@ fn ledger(offered: u64, delivered: u64, refused: u64) -> Ledger {
 #[test]
 fn a_refusal_that_ring_and_lane_both_counted_is_named_once() {
     // All 10 were reported to the lane.
-    let mut told = ledger(100, 90, 10);
-    return_losses(&mut told, RETURN_RING, 10);
-    assert_eq!((told.unexplained, told.dropped()), (0, 10));
+    let mut counted = ledger(100, 90, 10);
+    return_losses(&mut counted, RETURN_RING, 10);
+    assert_eq!((counted.unexplained, counted.dropped()), (0, 10));
     // The lane refused 4 itself; the ring refused 10 more and reported none.
-    let mut untold = ledger(100, 86, 4);
-    return_losses(&mut untold, RETURN_RING, 10);
-    assert_eq!((untold.unexplained, untold.drops["return ring full"]), (0, 10));
+    let mut uncounted = ledger(100, 86, 4);
+    return_losses(&mut uncounted, RETURN_RING, 10);
+    assert_eq!((uncounted.unexplained, uncounted.drops["return ring full"]), (0, 10));
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn a_peers_counters_name_what_is_missing_and_nothing_beyond_it() {
     counted_twice.balance();
     peer_losses(&mut counted_twice, &Counters::default(), &after);
     assert_eq!((counted_twice.unexplained, counted_twice.drops["peer: rx_queue_full"]), (0, 2));
-    let mut untold = ledger(100, 80, 0);
-    peer_losses(&mut untold, &Counters::default(), &after);
-    assert_eq!((untold.unexplained, untold.drops[NOT_TOLD]), (0, 5));
+    let mut uncounted = ledger(100, 80, 0);
+    peer_losses(&mut uncounted, &Counters::default(), &after);
+    assert_eq!((uncounted.unexplained, uncounted.drops[UNCOUNTED]), (0, 5));
     // A frame that was delivered twice is not explained away.
     let mut twice = ledger(100, 105, 0);
     peer_losses(&mut twice, &Counters::default(), &after);
@@ -125,17 +125,17 @@ fn a_peers_counters_name_what_is_missing_and_nothing_beyond_it() {
 #[test]
 fn what_a_program_does_not_tell_is_unknown_and_paid_for_as_offered() {
     let mut silent = ledger(100, 0, 30);
-    nobody_knows(&mut silent);
+    leave_unknown(&mut silent);
     assert_eq!((silent.unknown, silent.unexplained, silent.dropped()), (Some(70), 0, 30));
     assert_eq!((silent.paid_for(), silent.delivers()), (100, false));
     // What is counted twice is not hidden by it.
     let mut twice = ledger(100, 0, 130);
-    nobody_knows(&mut twice);
+    leave_unknown(&mut twice);
     assert_eq!((twice.unknown, twice.unexplained), (Some(0), -30));
 }
 
 #[test]
-fn what_came_back_changed_is_named_as_far_as_it_is_missing() {
+fn what_returned_changed_is_named_as_far_as_it_is_missing() {
     let mut lost = ledger(100, 70, 0);
     changed_on_the_way(&mut lost, 20);
     assert_eq!((lost.unexplained, lost.drops[CHANGED]), (10, 20));

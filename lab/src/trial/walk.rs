@@ -3,13 +3,13 @@
 
 use super::{
     BEGIN, Capacity, CapacityStep, DRAIN, ECHO_BURSTS_PER_S_MAX, IDLE_LOOK, LEAD_NS,
-    MISSING_LOOKS_MAX, NOT_TOLD, OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH,
-    PING_RETRIES_MAX, POLLING_MIN, SETTLE_STEP, SETTLE_STEPS_MAX, Search, TrialPlan, cpu,
-    disturbed, keeps_up, lateness, rate, unclear,
+    MISSING_LOOKS_MAX, OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX,
+    POLLING_MIN, SETTLE_STEP, SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed,
+    keeps_up, lateness, rate, unclear,
 };
 use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
-use crate::bench::Came;
+use crate::bench::FarEndCounts;
 use crate::bench::{Bench, WireLosses};
 use crate::child_process::ChildProcess;
 use crate::client::{Asked, Asking};
@@ -288,7 +288,7 @@ impl<'a> Walk<'a> {
                 0 => State::read(&self.wire, &mut self.arm, &mut self.generator)?,
                 _ => State::settled(&self.wire, &mut self.arm, &mut self.generator, cpus)?,
             };
-            let Came { replied, arrived, copied, .. } = &after.came;
+            let FarEndCounts { replied, arrived, copied, .. } = &after.far_end;
             let seen = match (replied, arrived, copied) {
                 (Some(replied), ..) => seen_by_replies(self.segments, replied),
                 (_, Some(arrived), _) => seen_by_arrivals(self.segments, arrived),
@@ -298,7 +298,7 @@ impl<'a> Walk<'a> {
             let ledger = self.ledger(schedule, &sent, &after, &seen, beside);
             looks += 1;
             let is_whole = ledger.is_closed() && ledger.dropped() == 0;
-            let is_missing = ledger.unexplained > 0 || ledger.drops.contains_key(NOT_TOLD);
+            let is_missing = ledger.unexplained > 0 || ledger.drops.contains_key(UNCOUNTED);
             if is_whole || (looks > 1 && !is_missing) || looks > MISSING_LOOKS_MAX {
                 break (after, seen, ledger);
             }
@@ -313,9 +313,9 @@ impl<'a> Walk<'a> {
         let is_seen = plan.app.race.counted.by_witness() && has_latency;
         let is_timed = has_latency && !self.bench.placement().waits_for_generator();
         let answered = asked.as_ref().map(Asked::replied).filter(|_| has_latency);
-        let replied = after.came.replied.as_ref().map(|replied| &replied.round_trips);
-        let [round_trips, ways] =
-            [replied, after.came.trips.as_ref()].map(|trips| trips.filter(|_| is_timed).cloned());
+        let replied = after.far_end.replied.as_ref().map(|replied| &replied.round_trips);
+        let [round_trips, ways] = [replied, after.far_end.trips.as_ref()]
+            .map(|trips| trips.filter(|_| is_timed).cloned());
         let round_trips = answered.map(|replied| replied.round_trips).or(round_trips);
         let mut segment = Segment {
             arm: plan.arm,
@@ -407,7 +407,7 @@ impl<'a> Walk<'a> {
 pub(super) struct State {
     pub(super) wire: WireLosses,
     pub(super) arm: ArmReport,
-    pub(super) came: Came,
+    pub(super) far_end: FarEndCounts,
 }
 
 impl State {
@@ -417,8 +417,8 @@ impl State {
         generator: &mut ChildProcess,
     ) -> Result<State, RaceError> {
         let report = report(arm)?;
-        let (came, wire) = wire.look(generator, PATIENCE)?;
-        Ok(State { wire, arm: report, came })
+        let (far_end, wire) = wire.look(generator, PATIENCE)?;
+        Ok(State { wire, arm: report, far_end })
     }
 
     /// Waits until the arm has handled all that will ever come. Nothing gets on while a hypervisor has taken
@@ -444,7 +444,7 @@ impl State {
     }
 
     pub(super) fn progress(&self) -> [u64; 4] {
-        let Came { returned, replied, arrived, copied, .. } = &self.came;
+        let FarEndCounts { returned, replied, arrived, copied, .. } = &self.far_end;
         let returned: u64 = returned.iter().flatten().sum();
         let replied = replied.iter().map(|r| r.distinct + r.duplicates + r.foreign);
         let arrived = arrived.iter().map(|a| a.distinct + a.duplicates + a.foreign);
@@ -456,13 +456,13 @@ impl State {
 
     /// Frames that were returned otherwise than they were sent, so far.
     pub(super) fn changed(&self) -> u64 {
-        let returned = self.came.returned.iter().flatten();
+        let returned = self.far_end.returned.iter().flatten();
         returned.copied().nth(crate::returns::CHANGED).unwrap_or(0)
     }
 
     /// Frames of `segment` that were returned; `None` where none are to be.
     pub(super) fn returned(&self, segment: u8) -> Option<u64> {
-        let returned = self.came.returned.as_ref()?;
+        let returned = self.far_end.returned.as_ref()?;
         Some(returned.get(usize::from(segment)).copied().unwrap_or(0))
     }
 }

@@ -107,7 +107,7 @@ pub(crate) struct Plane {
     pub(crate) ports: Vec<PlanePort>,
     free: FreeList,
     /// Of each frame that left the free list, whether `lend` provided it.
-    lent: Box<[bool]>,
+    borrowed: Box<[bool]>,
     /// Where a frame to be passed is copied, so that nothing borrows the UMEM during the call.
     passing: Vec<u8>,
 }
@@ -120,8 +120,8 @@ impl Plane {
     pub(crate) fn new(umem: Umem) -> Plane {
         let free = FreeList::full(umem.frames());
         let passing = Vec::with_capacity(umem.frame_bytes());
-        let lent = vec![false; umem.frames() as usize].into_boxed_slice();
-        Plane { umem, ports: Vec::new(), free, lent, passing }
+        let borrowed = vec![false; umem.frames() as usize].into_boxed_slice();
+        Plane { umem, ports: Vec::new(), free, borrowed, passing }
     }
 
     /// Adds a port over fresh rings and gives the kernel frames to receive into.
@@ -203,7 +203,7 @@ impl Plane {
     /// room for: a source waits for that rather than lose what it fills.
     pub(crate) fn lend(&mut self, port: usize, frames: usize) {
         self.reap();
-        let Plane { umem, ports, free, lent, .. } = self;
+        let Plane { umem, ports, free, borrowed, .. } = self;
         let PlanePort { rings, burst, dropped, .. } = &mut ports[port];
         if !dropped.is_empty() {
             return;
@@ -212,7 +212,7 @@ impl Plane {
         let frames = frames.min(rings.tx.space(frames as u32) as usize);
         let empty = iter::from_fn(|| {
             let number = free.take()?;
-            lent[number as usize] = true;
+            borrowed[number as usize] = true;
             Some((number, umem.empty(number).1))
         });
         // SAFETY: the frames were free: nothing else refers to them, and they leave the free list here.
@@ -279,10 +279,10 @@ impl Plane {
     /// The kernel took the last descriptor off the transmit ring and says that it was not sent: keeps
     /// the frame, to be sent again, if `lend` provided it. False if not.
     pub(crate) fn keep_dropped(&mut self, port: usize) -> bool {
-        let Plane { umem, ports, lent, .. } = self;
+        let Plane { umem, ports, borrowed, .. } = self;
         let PlanePort { rings, counters, dropped, .. } = &mut ports[port];
         match rings.tx.taken(1) {
-            Some(last) if lent[umem.frame_of(last.addr) as usize] => {
+            Some(last) if borrowed[umem.frame_of(last.addr) as usize] => {
                 counters.tx_retries += 1;
                 dropped.push(last);
                 true
@@ -365,7 +365,7 @@ impl Plane {
         for k in 0..=tails {
             let part = if k == 0 { frame.span } else { self.tails(frame)[k - 1].1 };
             let target = self.free.take().expect("enough frames are free: just checked");
-            self.lent[target as usize] = false;
+            self.borrowed[target as usize] = false;
             let copy = self.umem.copy(&part, target);
             self.push(egress, &copy, k < tails);
         }
@@ -466,11 +466,11 @@ impl Plane {
     /// it has received before it says which fill slots it took, and may lose its CPU in between. What
     /// finds no slot then is given later.
     fn refill(&mut self, port: usize) {
-        let Plane { umem, ports, free, lent, .. } = self;
+        let Plane { umem, ports, free, borrowed, .. } = self;
         let PlanePort { rings, receiving, limits, .. } = &mut ports[port];
         while *receiving < limits.fill_frames && rings.fill.space(1) > 0 {
             let Some(frame) = free.take() else { break };
-            lent[frame as usize] = false;
+            borrowed[frame as usize] = false;
             let pushed = rings.fill.push(umem.start_of(frame) as u64);
             debug_assert!(pushed, "there was space");
             *receiving += 1;

@@ -14,7 +14,7 @@ const PORTS: u32 = PortMask::PORTS_MAX as u32;
 /// Runs that have groups of their own before the numbers go round.
 const RUNS: u32 = (1 << 16) / PORTS;
 
-/// Runs of this process that asked so far. Number 0 is that of who does not ask.
+/// Runs of this process that asked so far. Number 0 is that of runs that do not ask.
 static RUN: AtomicU32 = AtomicU32::new(1);
 
 /// The fan-out groups of one run: that of port 0, the next for each further port. To be given to all

@@ -77,7 +77,7 @@ struct Port {
     /// Buffers of the burst, until what they send is sent.
     settled: Vec<u32>,
     /// The burst was provided by `lend`, not received.
-    is_lent: bool,
+    is_borrowed: bool,
     source: Source,
     wall_clock: WallClock,
     measures: Measures,
@@ -253,7 +253,7 @@ impl Port {
             burst: Burst::new(memory.region(), config.burst).gathering(GATHERED_MAX),
             free: (0..config.frames as u32).rev().collect(),
             settled: Vec::with_capacity(config.burst),
-            is_lent: false,
+            is_borrowed: false,
             source,
             wall_clock: WallClock::measure(),
             measures: Measures {
@@ -337,8 +337,8 @@ impl Port {
                 .map(|&number| (memory.at(measures.span(number).start), measures.frame_bytes));
             // SAFETY: buffers on the free list are free, and each has room for `frame_bytes`
             // behind FRAME_AT.
-            let came = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
-                Ok(came) => came,
+            let received = match unsafe { inbox.receive(self.socket.as_fd(), buffers) } {
+                Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) if self.end.is_some() => break,
                 Err(error) => {
@@ -347,7 +347,7 @@ impl Port {
                     continue;
                 }
             };
-            for i in 0..came {
+            for i in 0..received {
                 let number = self.free.pop().expect("received <= asked <= free");
                 let arrival = inbox.arrival(i);
                 let span = FrameSpan {
@@ -358,7 +358,7 @@ impl Port {
                 };
                 arrived.push((number, span, arrival.tag));
             }
-            if came < asked {
+            if received < asked {
                 break;
             }
         }
@@ -650,7 +650,7 @@ impl FrameLane for PacketLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        near.is_lent = false;
+        near.is_borrowed = false;
         if near.is_given_up {
             return Ok(&mut near.burst);
         }
@@ -674,7 +674,7 @@ impl FrameLane for PacketLane {
         if near.is_given_up || self.exits.iter().any(|exit| exit.outbox.kept() > 0) {
             return Ok(&mut near.burst);
         }
-        near.is_lent = true;
+        near.is_borrowed = true;
         let frames = frames.min(near.burst.space());
         let Port { burst, free, measures, .. } = near;
         let empty = iter::from_fn(|| free.pop().map(|number| (number, measures.span(number))));
@@ -686,12 +686,12 @@ impl FrameLane for PacketLane {
 
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         let PacketLane { ports, exits, counters, .. } = self;
-        let Port { id, burst, memory, source, free, settled, is_lent, .. } =
+        let Port { id, burst, memory, source, free, settled, is_borrowed, .. } =
             &mut ports[port.index()];
         for (i, &number) in burst.numbers().iter().enumerate() {
             let span = burst.span(i);
             let bytes = (memory.at(span.start).cast_const(), span.len as usize);
-            let loan = is_lent.then_some(Loan { port: port.index(), frame: number });
+            let loan = is_borrowed.then_some(Loan { port: port.index(), frame: number });
             // SAFETY: the frame is released only after the flush below, or when its outbox returns it,
             // and nothing borrows the burst.
             if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes, loan) } {

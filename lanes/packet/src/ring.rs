@@ -314,7 +314,7 @@ mod tests {
             let mut ring = Ring::new(SIZE);
             let mut kernel = Kernel { memory: &memory, block: 0, frames: 0 };
             let mut waiting = VecDeque::new();
-            let mut lent = Vec::new();
+            let mut borrowed = Vec::new();
             let give_back = |ring: &mut Ring, (number, frame): (u8, RingFrame)| {
                 let intact = is_all(&memory, frame.room_start..frame.room_end, number);
                 ring.release(&memory, frame.block);
@@ -334,22 +334,22 @@ mod tests {
                             prop_assert!(end <= frame.room_end);
                             prop_assert!(is_all(&memory, frame.start..end, number));
                             fill(&memory, frame.room_start..frame.room_end, number);
-                            lent.push((number, frame));
+                            borrowed.push((number, frame));
                         }
                         (None, None) => (),
                         (taken, expected) => {
                             prop_assert!(false, "{} but {expected:?}", taken.is_some());
                         }
                     },
-                    Step::Release(which) if !lent.is_empty() => {
-                        let frame = lent.swap_remove(which.index(lent.len()));
+                    Step::Release(which) if !borrowed.is_empty() => {
+                        let frame = borrowed.swap_remove(which.index(borrowed.len()));
                         prop_assert!(give_back(&mut ring, frame));
                     }
                     Step::Release(_) => (),
                 }
             }
             while ring.take(&memory).map(|frame| ring.release(&memory, frame.block)).is_some() {}
-            for frame in lent {
+            for frame in borrowed {
                 prop_assert!(give_back(&mut ring, frame));
             }
             for block in 0..SIZE.blocks {

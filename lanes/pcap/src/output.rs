@@ -127,7 +127,7 @@ impl Drop for Output {
         if let Some(writer) = self.writer.take()
             && !std::thread::panicking()
         {
-            // Who wants to know calls `PcapLane::finish`.
+            // A caller that wants to know calls `PcapLane::finish`.
             writer.commit().ok();
         }
     }

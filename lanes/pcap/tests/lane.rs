@@ -203,7 +203,7 @@ fn a_cut_capture_gives_its_frames_and_then_says_where_it_ends() {
         assert!(message.starts_with("pcap: "), "{message}");
         assert!(message.contains("cut.pcapng: the capture is cut short at byte"), "{message}");
         assert!(message.contains("69 complete records"), "{message}");
-        assert!(lane.exhausted() && lane.receive(PORT).expect("said once").is_empty());
+        assert!(lane.exhausted() && lane.receive(PORT).expect("reported once").is_empty());
         assert_eq!(lane.counters(PORT).rx_frames, 69);
     }
 }
@@ -260,10 +260,10 @@ fn what_is_sent_keeps_its_time_and_its_port() {
         2 => burst.set_verdict(2, Verdict::Tx),
         _ => (),
     });
-    let lent = lane.lend(PORT, 1).expect("writable");
-    assert!(lent.frame_mut(0).set_len(60));
-    lent.frame_mut(0).bytes_mut().fill(0);
-    lent.set_verdict(0, Verdict::Tx);
+    let borrowed = lane.lend(PORT, 1).expect("writable");
+    assert!(borrowed.frame_mut(0).set_len(60));
+    borrowed.frame_mut(0).bytes_mut().fill(0);
+    borrowed.set_verdict(0, Verdict::Tx);
     assert_eq!(folder.names(), ["a", "b", "out.pcapng.partial"]);
     // What is not settled yet is sent too.
     lane.finish().expect("writable");

@@ -40,7 +40,7 @@ struct Port {
     caps: CapsReport,
     pool: FramePool,
     /// The burst was provided by `lend`, not received.
-    is_lent: bool,
+    is_borrowed: bool,
 }
 
 impl SimLane {
@@ -75,7 +75,7 @@ impl SimLane {
                 .gathering(if knobs.gathers { GATHERED_MAX } else { 0 });
             let mut caps = caps.clone();
             caps.fact("buffer_bytes", pool.buffer_bytes());
-            Port { id: PortId(port as u32), caps, pool, is_lent: false }
+            Port { id: PortId(port as u32), caps, pool, is_borrowed: false }
         };
         let lane = SimLane {
             world: world.clone(),
@@ -154,7 +154,7 @@ impl SimLane {
 }
 
 /// Sends a frame from `lend`, or lets it wait. False when it is none that can wait: one for no port, or for several.
-fn send_lent(
+fn send_borrowed(
     world: &SimWorld,
     counters: &mut [Counters],
     waiting: &mut VecDeque<(PortId, Vec<u8>)>,
@@ -239,7 +239,7 @@ impl FrameLane for SimLane {
     fn receive(&mut self, port: PortId) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        near.is_lent = false;
+        near.is_borrowed = false;
         let counters = &mut self.counters[port.index()];
         self.world.take(port, near.pool.space(), |ts_ns, bytes| {
             let frame = near.pool.push(bytes.len(), bytes.len() as u32, ts_ns);
@@ -261,11 +261,11 @@ impl FrameLane for SimLane {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let now_ns = self.world.clock().now_ns();
-        let Port { pool, is_lent, .. } = &mut self.ports[port.index()];
+        let Port { pool, is_borrowed, .. } = &mut self.ports[port.index()];
         if !self.waiting.is_empty() {
             return Ok(pool.burst_mut());
         }
-        *is_lent = true;
+        *is_borrowed = true;
         for _ in 0..frames.min(pool.space()) {
             pool.push(0, 0, now_ns);
         }
@@ -275,13 +275,15 @@ impl FrameLane for SimLane {
     fn settle(&mut self, port: PortId) -> Result<(), LaneError> {
         self.offer_again();
         let SimLane { world, ports, counters, waiting, gathered, .. } = self;
-        let Port { id, pool, is_lent, .. } = &mut ports[port.index()];
+        let Port { id, pool, is_borrowed, .. } = &mut ports[port.index()];
         // Both write to the counters, in turn.
         let counters = RefCell::new(&mut counters[..]);
         pool.settle_gathered(
             |verdict, frame| {
                 let counters = &mut **counters.borrow_mut();
-                if !(*is_lent && send_lent(world, counters, waiting, *id, verdict, frame.bytes)) {
+                if !(*is_borrowed
+                    && send_borrowed(world, counters, waiting, *id, verdict, frame.bytes))
+                {
                     act(world, counters, *id, verdict, frame.bytes);
                 }
             },

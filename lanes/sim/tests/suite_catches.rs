@@ -230,7 +230,7 @@ const CAUGHT_BY: &[(Fault, Behaviour)] = &[
     (Fault::Damages, frames_arrive_unchanged_and_in_order),
     (Fault::Blocks, an_empty_receive_returns_at_once),
     (Fault::NeverTimesOut, wait_is_ready_with_traffic_and_times_out_without),
-    (Fault::Babbles, only_frames_told_to_leave_leave),
+    (Fault::Babbles, only_frames_with_a_verdict_to_leave_leave),
     (Fault::Leaks, no_buffer_leaks),
     (Fault::Miscounts, counters_match_what_was_seen),
     (Fault::IgnoresKnobs, a_burst_never_exceeds_its_knob),

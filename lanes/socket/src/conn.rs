@@ -134,7 +134,7 @@ pub(crate) struct Conn {
     /// The app wants to see no bytes.
     pub(crate) paused: bool,
     /// The app was notified that the peer has finished.
-    pub(crate) finish_told: bool,
+    pub(crate) finish_reported: bool,
     /// Bytes that its peer had taken when its closing time was last looked at.
     pub(crate) acked_bytes: u64,
     /// It is among those whose closing time runs.
@@ -164,7 +164,7 @@ impl Conn {
             writable: true,
             wants_room: false,
             paused: false,
-            finish_told: false,
+            finish_reported: false,
             acked_bytes: 0,
             timed: false,
             listed: false,
@@ -206,7 +206,7 @@ impl Conn {
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.ended && !self.wants_room && !self.show_again;
         let is_due = if self.paused { self.ended || self.end_is_near } else { seen };
-        is_due && self.stage == Stage::Open && !self.broken && !self.finish_told
+        is_due && self.stage == Stage::Open && !self.broken && !self.finish_reported
     }
 
     /// Drops what is queued; the connection will be reset.
@@ -273,7 +273,7 @@ impl Conn {
 pub(crate) enum Room<'a> {
     /// Behind those that the app has left.
     Own,
-    /// Into somebody else's memory.
+    /// Into the caller's memory.
     Foreign(&'a mut [u8]),
 }
 

@@ -42,13 +42,13 @@ impl Control {
 
     /// Reads the first `bytes` bytes.
     pub(crate) fn read(&self, bytes: usize) -> ControlInfo {
-        let mut said = ControlInfo::default();
+        let mut info = ControlInfo::default();
         let mut rest = self.bytes.get(..bytes).unwrap_or(&self.bytes);
         while let Some((level, kind, data, after)) = next(rest) {
-            said.take(level, kind, data);
+            info.take(level, kind, data);
             rest = after;
         }
-        said
+        info
     }
 
     /// Writes the control messages of a train; returns their length, 0 when there are none.
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_source_and_a_segment_size_are_said_together() {
+    fn a_source_and_a_segment_size_are_sent_together() {
         for from in ["192.0.2.7", "2001:db8::7"] {
             let from: IpAddr = from.parse().expect("an address");
             let mut control = Control::EMPTY;
@@ -175,17 +175,17 @@ mod tests {
         control.push(&mut at, libc::SOL_UDP, libc::UDP_GRO, &gro);
         let stamp: Vec<u8> = [3i64, 4].iter().flat_map(|word| word.to_ne_bytes()).collect();
         control.push(&mut at, libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp);
-        let said = control.read(at);
-        assert_eq!((said.segment_bytes, said.real_ns), (Some(1200), Some(3_000_000_004)));
-        assert!(said.destination.is_some());
+        let info = control.read(at);
+        assert_eq!((info.segment_bytes, info.real_ns), (Some(1200), Some(3_000_000_004)));
+        assert!(info.destination.is_some());
     }
 
     #[test]
     fn a_group_is_never_answered_from() {
         let mut control = Control::EMPTY;
         let bytes = control.write(None, Some("ff02::1".parse().expect("an address")));
-        let said = control.read(bytes);
-        assert!(said.destination.is_some() && said.answer_from.is_none());
+        let info = control.read(bytes);
+        assert!(info.destination.is_some() && info.answer_from.is_none());
     }
 
     proptest! {

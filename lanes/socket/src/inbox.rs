@@ -32,7 +32,7 @@ pub(crate) struct Arrival {
     pub(crate) bytes: usize,
     pub(crate) segment_bytes: usize,
     pub(crate) source: SocketAddr,
-    /// Whom it was addressed to, if the kernel was asked.
+    /// The address it was sent to, if the kernel was asked.
     pub(crate) destination: Option<IpAddr>,
     /// Our address that an answer should come from, if the kernel was asked.
     pub(crate) answer_from: Option<IpAddr>,
@@ -128,16 +128,16 @@ impl Inbox {
             message.msg_hdr.msg_controllen = size_of::<Control>() as _;
         }
         self.used = 0;
-        let came = self.take(socket)?;
-        self.used = came;
-        for i in 0..came {
+        let received = self.take(socket)?;
+        self.used = received;
+        for i in 0..received {
             let header = &self.messages[i];
             let bytes = header.msg_len as usize;
             if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 counters.drop_one(DropReason::RxTooLong);
                 continue;
             }
-            let said = self.controls[i].read(header.msg_hdr.msg_controllen);
+            let info = self.controls[i].read(header.msg_hdr.msg_controllen);
             let Some(source) = self.names[i].address() else {
                 counters.drop_one(DropReason::RxError);
                 continue;
@@ -147,7 +147,7 @@ impl Inbox {
                 continue;
             };
             let bytes = bytes - header_bytes;
-            let ControlInfo { destination, answer_from, segment_bytes, real_ns } = said;
+            let ControlInfo { destination, answer_from, segment_bytes, real_ns } = info;
             self.arrivals.push(Arrival {
                 at: i * self.stride_bytes + header_bytes,
                 bytes,
@@ -164,8 +164,8 @@ impl Inbox {
     /// Makes the calls; returns how many messages arrived.
     fn take(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut stale = 0;
-        let mut came = 0;
-        while came < self.messages.len() {
+        let mut received = 0;
+        while received < self.messages.len() {
             let result = if self.many {
                 // SAFETY: `new` aimed every header at name, vector, buffer and control of this
                 // inbox, with their lengths, and `receive` restored the lengths; nothing else uses
@@ -173,12 +173,12 @@ impl Inbox {
                 unsafe { sys::receive_many(socket, &mut self.messages) }
             } else {
                 // SAFETY: as above.
-                unsafe { sys::receive_one(socket, &mut self.messages[came]) }.map(|()| 1)
+                unsafe { sys::receive_one(socket, &mut self.messages[received]) }.map(|()| 1)
             };
             match result {
-                Ok(more) => came += more,
+                Ok(more) => received += more,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) if came > 0 => break,
+                Err(_) if received > 0 => break,
                 // A signal, or what became of a datagram sent earlier: no word about what is there.
                 Err(e) if stale < STALE_ERRORS_MAX && is_stale(&e) => {
                     stale += 1;
@@ -190,7 +190,7 @@ impl Inbox {
                 break;
             }
         }
-        Ok(came)
+        Ok(received)
     }
 
     /// Bytes in front of what the app is shown; nothing if they cannot be a header.

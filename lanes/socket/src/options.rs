@@ -19,7 +19,7 @@ pub(crate) struct Kind {
     /// `SOCK_DGRAM`, `SOCK_STREAM` or `SOCK_RAW`.
     pub(crate) kind: c_int,
     pub(crate) protocol: c_int,
-    /// How `ss` lists those who may hold the address.
+    /// How `ss` lists sockets that may hold the address.
     pub(crate) listed_by: &'static str,
 }
 

@@ -202,7 +202,7 @@ fn ask_what_comes_along(
     Ok(())
 }
 
-/// Has the kernel say with each datagram whom it was addressed to.
+/// Has the kernel report with each datagram the address it was sent to.
 fn ask_for_destinations(socket: BorrowedFd<'_>, address: SocketAddr) -> Result<(), LaneError> {
     let (level, option, name) = if address.is_ipv4() {
         (libc::IPPROTO_IP, libc::IP_PKTINFO, "IP_PKTINFO")

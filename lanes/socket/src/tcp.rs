@@ -60,7 +60,7 @@ pub struct TcpLane {
     table: Table,
     events: Vec<sys::Event>,
     /// Events that a wait returned and no turn has seen.
-    told: usize,
+    events_pending: usize,
     serving: Vec<usize>,
     flushing: Vec<usize>,
     /// Closed connections whose peers have not finished, by when they are cut off.
@@ -256,7 +256,7 @@ impl TcpLane {
                 dirty: Vec::new(),
             },
             events: vec![sys::NO_EVENT; EVENTS_MAX],
-            told: 0,
+            events_pending: 0,
             serving: Vec::new(),
             flushing: Vec::new(),
             lingering: VecDeque::new(),
@@ -283,11 +283,12 @@ impl TcpLane {
 
     /// Remembers what epoll tells.
     fn look(&mut self) -> Result<(), LaneError> {
-        if self.told == 0 {
-            self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, Duration::ZERO)
-                .map_err(|e| LaneError::os(NAME, "ask for events", e, "see `dmesg`"))?;
+        if self.events_pending == 0 {
+            self.events_pending =
+                sys::epoll_wait(self.epoll.as_fd(), &mut self.events, Duration::ZERO)
+                    .map_err(|e| LaneError::os(NAME, "ask for events", e, "see `dmesg`"))?;
         }
-        for i in 0..mem::take(&mut self.told) {
+        for i in 0..mem::take(&mut self.events_pending) {
             let sys::Event { flags, data } = self.events[i];
             let (events, token) = (flags.bits(), data.u64());
             if token >= LISTENERS_FROM {
@@ -378,29 +379,29 @@ impl TcpLane {
 
     /// Reports to the app what is new of an open connection. True when the app was called.
     fn look_at<A: StreamApp>(&mut self, slot: usize, app: &mut A) -> bool {
-        let mut told = false;
+        let mut called = false;
         let queue_bytes = self.table.queue_bytes;
         let conn = self.table.at(slot);
         let id = conn.id;
         if conn.stage == Stage::Open && !conn.broken && conn.has_room_again(queue_bytes) {
             conn.wants_room = false;
             conn.show_again = true;
-            told = true;
+            called = true;
             app.on_room(id, &mut Out { table: &mut self.table });
         }
         if self.table.at(slot).may_show() {
-            told |= self.show(slot, app);
+            called |= self.show(slot, app);
         }
         let conn = self.table.at(slot);
         if conn.readable && conn.may_show() {
             self.table.list(slot);
         } else if conn.finish_is_due() {
-            conn.finish_told = true;
-            told = true;
+            conn.finish_reported = true;
+            called = true;
             app.on_finish(id, &mut Out { table: &mut self.table });
         }
-        self.called |= told;
-        told
+        self.called |= called;
+        called
     }
 
     /// Reads one connection and shows the app what it has not consumed. True when it was shown some.
@@ -523,7 +524,7 @@ impl TcpLane {
                 return;
             }
             Stage::Closing => {
-                let why = if conn.finish_told { Close::Peer } else { Close::App };
+                let why = if conn.finish_reported { Close::Peer } else { Close::App };
                 if conn.ended || sys::finish_sending(conn.socket().as_fd()).is_err() {
                     self.remove(slot);
                 } else {
@@ -674,13 +675,13 @@ impl Lane for TcpLane {
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         let pending = self.listeners.iter().any(|listener| listener.pending);
-        if self.told > 0 || pending || self.called || !self.table.ready.is_empty() {
+        if self.events_pending > 0 || pending || self.called || !self.table.ready.is_empty() {
             return Ok(Wake::Ready);
         }
         self.listeners[0].counters.waits += 1;
-        self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
+        self.events_pending = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
             .map_err(|e| LaneError::os(NAME, "wait for connections", e, "see `dmesg`"))?;
-        Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+        Ok(if self.events_pending > 0 { Wake::Ready } else { Wake::Timeout })
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

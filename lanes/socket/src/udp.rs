@@ -50,7 +50,7 @@ pub struct UdpLane {
     epoll: OwnedFd,
     events: Vec<sys::Event>,
     /// Of them, those that a wait returned and no round has seen.
-    told: usize,
+    events_pending: usize,
     /// Ports that hear what became of earlier datagrams.
     hearing: usize,
     /// When the kernel is next offered what it did not take.
@@ -72,8 +72,8 @@ impl UdpLane {
     ///
     /// # Errors
     /// A wrong spec; an address that is taken, foreign, or not permitted; no privilege for a raw
-    /// socket; something asked for that was not granted; for pings, somebody else (the kernel
-    /// included) who would answer as well.
+    /// socket; something asked for that was not granted; for pings, another program (the kernel
+    /// included) that would answer as well.
     pub fn open(spec: &LaneSpec, listen: &[SocketAddr]) -> Result<UdpLane, LaneError> {
         let config = DatagramConfig::read(spec, listen)?;
         // Before there are sockets: what they queued would be answered by the kernel and by us.
@@ -90,7 +90,7 @@ impl UdpLane {
             common: Counters::default(),
             epoll,
             events: vec![sys::NO_EVENT; EVENTS_MAX],
-            told: 0,
+            events_pending: 0,
             hearing: 0,
             retry_at_ns: 0,
             outbox: Outbox::new(messages, Kernel),
@@ -163,7 +163,7 @@ impl UdpLane {
 
     /// Asks which ports have something, for at most so long.
     fn look(&mut self, timeout: Duration) -> Result<(), LaneError> {
-        self.told = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
+        self.events_pending = sys::epoll_wait(self.epoll.as_fd(), &mut self.events, timeout)
             .map_err(|e| LaneError::os(NAME, "wait for datagrams", e, "see `dmesg`"))?;
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Lane for UdpLane {
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
         self.common.waits += 1;
         self.look(timeout)?;
-        Ok(if self.told > 0 { Wake::Ready } else { Wake::Timeout })
+        Ok(if self.events_pending > 0 { Wake::Ready } else { Wake::Timeout })
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
@@ -432,15 +432,15 @@ impl DatagramLane for UdpLane {
         if let ([only], 0) = (self.ports.ports(), self.hearing) {
             let only = *only;
             // To ask whether it has something costs as much as to ask for it.
-            self.told = 0;
+            self.events_pending = 0;
             shown = self.ask(only, app, clock)?;
         } else {
-            if self.told == 0 {
+            if self.events_pending == 0 {
                 self.look(Duration::ZERO)?;
             }
-            let told = mem::take(&mut self.told);
-            self.common.polls_empty += u64::from(told == 0);
-            for i in 0..told {
+            let pending = mem::take(&mut self.events_pending);
+            self.common.polls_empty += u64::from(pending == 0);
+            for i in 0..pending {
                 let sys::Event { flags, data } = self.events[i];
                 let (events, token) = (flags.bits(), data.u64());
                 let id = PortId(token as u32);
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_of_one_port_asks_its_socket_and_nobody_else() {
+    fn a_lane_of_one_port_asks_its_socket_alone() {
         let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
         let mut lane = UdpLane::open(&"socket:batch=8".parse().expect("well formed"), &[anywhere])
             .expect("opens");

@@ -60,7 +60,7 @@ pub(crate) fn offered(count: u16) -> (u16, u16) {
     (count, (count / 8).max(OFFERED_MIN).min(count))
 }
 
-/// Who has a buffer.
+/// The holder of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// The kernel, at this place of the ring.

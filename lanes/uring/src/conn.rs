@@ -167,7 +167,7 @@ pub(crate) struct Conn {
     /// All that arrived before its peer finished has been taken in.
     pub(crate) peer_finished: bool,
     /// The app was notified of that.
-    pub(crate) finish_told: bool,
+    pub(crate) finish_reported: bool,
     /// It ends, for this reason, when its queue is empty.
     pub(crate) closing: Option<Close>,
     /// The app knows of its end. What the peer still sends is read and thrown away, because closing over
@@ -207,7 +207,7 @@ impl Conn {
             show_again: false,
             has_ended: false,
             peer_finished: false,
-            finish_told: false,
+            finish_reported: false,
             closing: None,
             lingers: false,
             lingered_bytes: 0,
@@ -260,7 +260,7 @@ impl Conn {
     /// The app is to be notified that the peer has finished: it saw all there was to see, or is paused.
     pub(crate) fn finish_is_due(&self) -> bool {
         let seen = self.is_paused || !self.wants_room && !self.show_again;
-        self.peer_finished && seen && self.is_live() && !self.finish_told
+        self.peer_finished && seen && self.is_live() && !self.finish_reported
     }
 
     /// The kernel has no request of it.
@@ -328,7 +328,7 @@ mod tests {
         /// Whatever the order of events, no half is filled while the kernel reads it, and every byte
         /// is sent once, in order.
         #[test]
-        fn bytes_leave_in_order_from_halves_that_nobody_writes(steps in steps()) {
+        fn bytes_leave_in_order_from_halves_that_no_app_writes(steps in steps()) {
             const BYTES_MAX: usize = 100;
             let mut halves = Halves::default();
             let mut memory = [[0u32; BYTES_MAX]; 2];

@@ -20,7 +20,7 @@ pub(crate) struct Ear {
     /// Kept, so that its descriptor stays what it is.
     bell: Option<Bell>,
     is_asked: bool,
-    /// The request has completed since somebody asked.
+    /// The request has completed since it was last asked for.
     has_come: bool,
 }
 

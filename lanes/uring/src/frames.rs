@@ -307,10 +307,10 @@ impl UringFrames {
     fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
         let Some(number) = self.free_send(ingress, egress, span.len as usize) else { return };
         let (start, bytes) = (span.start, span.len as usize);
-        let is_lent = frame >= self.ports[ingress].measures.received;
+        let is_borrowed = frame >= self.ports[ingress].measures.received;
         self.begin(
             number,
-            Send { ingress, egress, frame, start, bytes, is_lent, ..Send::default() },
+            Send { ingress, egress, frame, start, bytes, is_borrowed, ..Send::default() },
         );
     }
 

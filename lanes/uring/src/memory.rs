@@ -77,7 +77,7 @@ impl Memory {
     /// Outside the mapping.
     ///
     /// # Safety
-    /// While the slice lives neither the kernel nor anybody else writes there.
+    /// While the slice lives neither the kernel nor another thread writes there.
     pub(crate) unsafe fn slice(&self, at: usize, bytes: usize) -> &[u8] {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "{bytes} bytes at {at}");
         // SAFETY: at <= bytes of the mapping.
@@ -93,7 +93,7 @@ impl Memory {
     /// Outside the mapping.
     ///
     /// # Safety
-    /// While the slice lives neither the kernel nor anybody else reads or writes there.
+    /// While the slice lives neither the kernel nor another thread reads or writes there.
     #[expect(clippy::mut_from_ref, reason = "disjoint parts are borrowed; the caller proves it")]
     pub(crate) unsafe fn slice_mut(&self, at: usize, bytes: usize) -> &mut [u8] {
         assert!(at <= self.bytes && bytes <= self.bytes - at, "{bytes} bytes at {at}");

@@ -85,7 +85,7 @@ impl Oldest {
 
     /// True when the kernel may be offered a message now.
     pub(crate) fn can_offer(&self) -> bool {
-        !self.is_refused && self.backlog.lent() == 0 && !self.backlog.is_empty()
+        !self.is_refused && self.backlog.in_flight() == 0 && !self.backlog.is_empty()
     }
 
     /// A new turn: what was refused may be offered again, if it is time or a datagram was added since.
@@ -105,8 +105,8 @@ impl Oldest {
             return false;
         }
         let segment_bytes_max = if self.is_cautious { 0 } else { segment_bytes_max };
-        let mut lent = 0;
-        while let Some(item) = self.backlog.get(lent) {
+        let mut taken = 0;
+        while let Some(item) = self.backlog.get(taken) {
             // One message at a time is in order.
             let in_order = false;
             let goal = Goal { egress, destination: item.destination, in_order, segment_bytes_max };
@@ -115,14 +115,14 @@ impl Oldest {
                 room.copy_from_slice(&item.payload);
                 bytes
             };
-            let is_next = lent == 0 || trains.joins(goal, bytes);
+            let is_next = taken == 0 || trains.joins(goal, bytes);
             if !is_next || !trains.write(goal, bytes, copy) {
                 break;
             }
-            lent += 1;
+            taken += 1;
         }
-        self.backlog.lend(lent);
-        lent > 0
+        self.backlog.lend(taken);
+        taken > 0
     }
 
     /// The message has been sent or not. `is_late` tells the errors of earlier datagrams.
@@ -258,14 +258,14 @@ mod tests {
         assert_eq!(world.offer(libc::ENOBUFS, |_| ()), Some(Then::Nothing));
         assert_eq!(world.offer(0, |_| ()), None, "the kernel has just refused");
         world.oldest.turn(false);
-        assert_eq!(world.offer(0, |_| ()), None, "it is not time, and nothing came");
+        assert_eq!(world.offer(0, |_| ()), None, "it is not time, and nothing arrived");
         world.oldest.turn(true);
         while world.offer(0, |_| ()).is_some() {}
         assert_eq!((world.sent, world.messages), (vec![0, 1, 2], vec![3, 1, 1, 1]), "singly");
     }
 
     #[test]
-    fn what_came_since_has_the_queue_offered_again() {
+    fn what_arrived_since_has_the_queue_offered_again() {
         let Some(mut world) = World::new(1000) else { return };
         world.push(0, 1, 100);
         world.offer(libc::EAGAIN, |_| ());
@@ -334,8 +334,8 @@ mod tests {
         ) {
             let Some(mut world) = World::new(6000) else { return Ok(()) };
             let mut next = 0u16..;
-            for (came, error, is_due) in steps {
-                let (before, meanwhile) = came.split_at(came.len() / 2);
+            for (arrived, error, is_due) in steps {
+                let (before, meanwhile) = arrived.split_at(arrived.len() / 2);
                 let mut push = |world: &mut World, sends: &[(u8, usize)]| {
                     for &(host, bytes) in sends {
                         world.push(next.next().expect("few"), host, bytes);

@@ -7,7 +7,7 @@
 //!     └────── still for STILL_TURNS, or a rest ───┘
 //! ```
 //!
-//! An armed receive waits in the socket's wait queue. While anybody waits there, the kernel takes the
+//! An armed receive waits in the socket's wait queue. While a request waits there, the kernel takes the
 //! queue's lock and walks it for each packet that arrives, and also for each packet of ours that is
 //! freed: `sock_wfree` reports room to write, which nothing waits for (docs/measurements/lanes.md,
 //! "The cost of sending"). A worker that comes round by itself needs no waking. So the receive of a busy
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sleeps_is_armed_first() {
+    fn receiving_is_armed_before_a_sleep() {
         let mut receiving = Receiving::new();
         turns(&mut receiving, 2 * BUSY_TURNS, 1);
         assert!(receiving.looks > 0);

@@ -465,9 +465,9 @@ mod tests {
     #[test]
     fn a_disabled_io_uring_names_the_setting_to_change() {
         for setting in ["1", "2"] {
-            let said = sentence(libc::EPERM, Some(setting));
-            assert!(said.contains(&format!("kernel.io_uring_disabled is {setting}")), "{said}");
-            assert!(said.contains("sysctl -w kernel.io_uring_disabled=0"), "{said}");
+            let reason = sentence(libc::EPERM, Some(setting));
+            assert!(reason.contains(&format!("kernel.io_uring_disabled is {setting}")), "{reason}");
+            assert!(reason.contains("sysctl -w kernel.io_uring_disabled=0"), "{reason}");
         }
     }
 
@@ -535,9 +535,9 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            let came = ring.wait(Duration::from_secs(60));
+            let is_ready = ring.wait(Duration::from_secs(60));
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(came.expect("waiting works"), "a signal ended the wait");
+            assert!(is_ready.expect("waiting works"), "a signal ended the wait");
         });
         assert_eq!(ring.next().map(|completion| completion.token), Some(7));
     }

@@ -265,26 +265,26 @@ impl UringTcp {
         let queue_bytes = self.net.queue_bytes;
         let conn = &mut self.net.conns[place as usize];
         let name = id(place, conn.generation);
-        let mut told = false;
+        let mut called = false;
         if conn.is_live() && conn.has_room_again(queue_bytes) {
             conn.wants_room = false;
             conn.show_again = true;
-            told = true;
+            called = true;
             app.on_room(name, &mut Out { net: &mut self.net });
         }
         let conn = &mut self.net.conns[place as usize];
         if conn.show_again && conn.may_show() {
             conn.show_again = false;
-            told |= deliver(&mut self.net, app, place, &[]);
+            called |= deliver(&mut self.net, app, place, &[]);
             self.net.arm_later(place);
         }
         let conn = &mut self.net.conns[place as usize];
         if conn.finish_is_due() {
-            conn.finish_told = true;
-            told = true;
+            conn.finish_reported = true;
+            called = true;
             app.on_finish(name, &mut Out { net: &mut self.net });
         }
-        told
+        called
     }
 
     /// Tells the app of the end of a connection that is to end and has nothing left to send.
@@ -296,7 +296,7 @@ impl UringTcp {
         let is_sent = conn.halves.is_empty() && conn.halves.is_quiet();
         if why == Close::Error || conn.is_reset || is_sent {
             let in_order = !conn.is_reset && why == Close::App;
-            let is_peers = in_order && conn.finish_told;
+            let is_peers = in_order && conn.finish_reported;
             conn.is_open = false;
             conn.lingers = in_order && !conn.has_ended;
             conn.is_dying = !conn.lingers;
@@ -471,8 +471,8 @@ impl Lane for UringTcp {
         self.net.ear.ask(&mut self.net.ring);
         let has_work = self.net.has_work();
         let timeout = if has_work { Duration::ZERO } else { timeout };
-        let came = self.net.ring.wait(timeout).map_err(ring_failed)?;
-        Ok(if came || has_work { Wake::Ready } else { Wake::Timeout })
+        let is_ready = self.net.ring.wait(timeout).map_err(ring_failed)?;
+        Ok(if is_ready || has_work { Wake::Ready } else { Wake::Timeout })
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -104,7 +104,7 @@ struct Core {
     buffers: Buffers,
     /// Marks a payload with its buffer.
     key: PayloadKey,
-    /// Who looks at each buffer that is ours: the app, and messages in flight.
+    /// The readers of each buffer that is ours: the app, and messages in flight.
     holds: Box<[u32]>,
     trains: Trains,
     /// The message header that receives are armed with.

@@ -5,7 +5,7 @@ use crate::LANE;
 use laneway_bpf::{BpfError, Loaded, XdpProgram};
 use laneway_core::{KernelHalf, LaneError};
 
-/// Finds somebody else's XDP program by the kernel's number or by where it is pinned.
+/// Finds another process's XDP program by the kernel's number or by where it is pinned.
 ///
 /// # Errors
 /// When there is none, it is of another type, or may not be opened.

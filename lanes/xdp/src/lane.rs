@@ -34,7 +34,7 @@ pub struct Options {
     /// Attach even to the interface of the default route.
     pub force: bool,
     /// The half only passes and drops, so that it may run behind a CPUMAP (knob `cpus`), where nothing
-    /// can transmit, and nothing it sent can be dropped. Who opens the lane knows the app; the lane
+    /// can transmit, and nothing it sent can be dropped. The caller that opens the lane knows the app; the lane
     /// cannot tell.
     pub never_transmits: bool,
 }

@@ -1,4 +1,4 @@
-//! Programs that somebody else has loaded, found by number and by where they are pinned. Needs root;
+//! Programs that another process has loaded, found by number and by where they are pinned. Needs root;
 //! says so and passes otherwise.
 
 #[path = "../../../crates/bpf/tests/support/mod.rs"]
@@ -69,13 +69,13 @@ fn a_program_is_found_by_its_number_and_by_its_pin() {
     let Some(pin) = Pin::new("prog", id) else { return };
     let by_pin = find_program(pin.path()).unwrap();
     assert_eq!(by_pin.to_string(), by_number.to_string());
-    // It stays as long as somebody holds it.
+    // It stays as long as a process holds it.
     drop((loaded, pin, by_number));
     assert_eq!(find_program(&id.to_string()).unwrap().id(), id);
 }
 
 #[test]
-fn what_is_no_program_is_told_apart() {
+fn what_is_no_program_is_distinguished() {
     let Some(loaded) = loaded() else { return };
     let gone = loaded.program_id().unwrap();
     drop(loaded);

@@ -445,7 +445,7 @@ fn programs_on_the_way_out_need_native_mode() {
 }
 
 #[test]
-fn what_the_kernel_drops_on_the_way_out_is_told_by_interface() {
+fn what_the_kernel_drops_on_the_way_out_is_reported_by_interface() {
     const FRAMES: u64 = 37;
     in_namespace(|| {
         for (left, right) in [("left", "right"), ("one", "far1"), ("two", "far2")] {

@@ -1,7 +1,7 @@
-//! What the store grants whom, seen from another machine: TLS with certificates made for the test, asked by Redis's own
-//! programs and by OpenSSL; and the defaults of a store without configuration.
+//! What the store grants which client, seen from another machine: TLS with certificates made for the test, asked by
+//! Redis's own programs and by OpenSSL; and the defaults of a store without configuration.
 
-use super::{Folder, ask, namespace, said, served};
+use super::{Folder, ask, namespace, output_of, served};
 use clap::{Args, Command as Words, FromArgMatches};
 use laneway_kinds::{AppCommand, Failure, On};
 use laneway_kv::{KvArguments, KvKind};
@@ -42,8 +42,8 @@ impl Papers {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("laneway-papers-{}-{number}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
-        std::fs::create_dir(&folder.0).expect("nobody has a folder of that name");
-        let (ours, strange) = (Authority::new("ours"), Authority::new("somebody else"));
+        std::fs::create_dir(&folder.0).expect("no folder has that name");
+        let (ours, strange) = (Authority::new("ours"), Authority::new("another"));
         ours.write(&folder.0, "ours");
         ours.issue("store", &[NEAR, "127.0.0.1"]).write(&folder.0, "store");
         ours.issue("client", &[]).write(&folder.0, "client");
@@ -67,7 +67,7 @@ impl Papers {
         words
     }
 
-    /// What a program of Redis is given: the port, whom it trusts, who it is.
+    /// What a program of Redis is given: the port, its authority, its certificate.
     fn client(&self, who: Option<&str>) -> String {
         let trusts = format!("-p 6380 --tls --cacert {}", self.path("ours.crt"));
         match who {
@@ -123,7 +123,10 @@ fn each_port_says_what_it_does_not_speak_and_certificates_are_asked_for() {
         both.iter().map(ToString::to_string).chain(papers.words("optional")).collect();
     served_with(&near, "socket", &[], &words, || {
         let cli = |more: &str, line: &str| {
-            said(&far, &format!("redis-cli -h {NEAR} --no-auth-warning -a secret {more} {line}"))
+            output_of(
+                &far,
+                &format!("redis-cli -h {NEAR} --no-auth-warning -a secret {more} {line}"),
+            )
         };
         assert_eq!(cli("", "SET k v"), "OK\n");
         assert_eq!(cli(&papers.client(None), "GET k"), "v\n");
@@ -134,9 +137,9 @@ fn each_port_says_what_it_does_not_speak_and_certificates_are_asked_for() {
         let strange = papers.path("strange.crt");
         let refused = cli(&format!("-p 6380 --tls --cacert {strange}"), "GET k");
         assert!(refused.contains("certificate verify failed"), "{refused}");
-        let plain = said(&far, &format!("redis-cli -h {NEAR} -p 6380 PING"));
+        let plain = output_of(&far, &format!("redis-cli -h {NEAR} -p 6380 PING"));
         assert!(plain.contains("TLS alone is spoken at this port"), "{plain}");
-        let secret = said(&far, &format!("redis-cli -h {NEAR} --tls --cacert {strange} PING"));
+        let secret = output_of(&far, &format!("redis-cli -h {NEAR} --tls --cacert {strange} PING"));
         assert!(secret.contains("Could not connect") && secret.contains("SSL"), "{secret}");
         let info = cli("", "INFO stats");
         for line in [
@@ -158,7 +161,7 @@ fn each_port_says_what_it_does_not_speak_and_certificates_are_asked_for() {
 #[test]
 fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
     let Some((near, far, _cable)) = machines(true) else { return };
-    if said(&near, "openssl version").contains("not found") {
+    if output_of(&near, "openssl version").contains("not found") {
         return skip("the program `openssl` is not installed");
     }
     let papers = Papers::new();
@@ -167,7 +170,7 @@ fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
     served(&near, "socket", &[], &words.iter().map(String::as_str).collect::<Vec<_>>(), |stop| {
         let client = |more: &str, who: &str| {
             let (ours, own) = (papers.path("ours.crt"), papers.path(who));
-            said(
+            output_of(
                 &far,
                 &format!(
                     "printf 'AUTH secret\\r\\nECHO hello\\r\\nQUIT\\r\\n' | timeout 60 openssl s_client -quiet \
@@ -185,16 +188,16 @@ fn openssl_talks_to_it_in_both_versions_and_in_no_older_one() {
         let heard = client("-tls1_1 -cipher ALL:@SECLEVEL=0", "client");
         assert!(!heard.contains("hello"), "{heard}");
         // Nothing is plain where only TLS was asked for.
-        let plain = said(&far, &format!("redis-cli -h {NEAR} PING"));
+        let plain = output_of(&far, &format!("redis-cli -h {NEAR} PING"));
         assert!(plain.contains("Could not connect"), "{plain}");
         stop.request();
     });
 }
 
 /// Handshakes that stop in the middle or make no sense, and a client that is killed under way: each is counted by its
-/// name, and who speaks TLS as it should is served meanwhile.
+/// name, and a client that speaks TLS as it should is served meanwhile.
 #[test]
-fn who_does_not_finish_a_handshake_holds_up_nobody() {
+fn a_client_that_does_not_finish_a_handshake_holds_up_no_other() {
     let Some((near, far, _cable)) = machines(true) else { return };
     let papers = Papers::new();
     let mut words = papers.words("no");
@@ -218,7 +221,10 @@ fn who_does_not_finish_a_handshake_holds_up_nobody() {
         assert!(alert.is_empty() || alert[0] == 21, "an alert, or nothing: {alert:?}");
         let cli = |line: &str| {
             let client = papers.client(None);
-            said(&far, &format!("redis-cli -h {NEAR} --no-auth-warning -a secret {client} {line}"))
+            output_of(
+                &far,
+                &format!("redis-cli -h {NEAR} --no-auth-warning -a secret {client} {line}"),
+            )
         };
         assert_eq!(cli("SET k v"), "OK\n");
         let client = papers.client(None);
@@ -227,7 +233,7 @@ fn who_does_not_finish_a_handshake_holds_up_nobody() {
              until redis-cli -h {NEAR} --no-auth-warning -a secret {client} INFO clients | grep -q blocked_clients:1; \
              do sleep 0.02; done; kill -9 $!; wait $! 2>/dev/null; true"
         );
-        said(&far, &killed);
+        output_of(&far, &killed);
         let mut info = String::new();
         let wanted = ["tls_handshake_broken_off:1", "tls_handshake_failed:1", "tls_truncated:1"];
         for _ in 0..1_000 {
@@ -252,26 +258,26 @@ fn raw(far: &Namespace, bytes: &[u8], enough: &str) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has this");
     // The store may end the connection before it has read everything.
     let _ = stream.write_all(bytes);
-    let (mut said, mut piece) = (Vec::new(), [0; 4096]);
-    while enough.is_empty() || !String::from_utf8_lossy(&said).contains(enough) {
+    let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+    while enough.is_empty() || !String::from_utf8_lossy(&answer).contains(enough) {
         match stream.read(&mut piece) {
-            Ok(count) if count > 0 => said.extend_from_slice(&piece[..count]),
+            Ok(count) if count > 0 => answer.extend_from_slice(&piece[..count]),
             _ => break,
         }
     }
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[test]
-fn a_store_that_nobody_configured_is_for_its_own_machine() {
+fn a_store_without_configuration_is_for_its_own_machine() {
     let Some((near, far, _cable)) = machines(true) else { return };
     let up = near.command("ip").args(["link", "set", "lo", "up"]).status();
     assert!(up.is_ok_and(|status| status.success()));
     served(&near, "socket", &[], &[], |_| {
-        let refused = said(&far, &format!("redis-cli -h {NEAR} PING"));
+        let refused = output_of(&far, &format!("redis-cli -h {NEAR} PING"));
         assert!(refused.contains("Connection refused"), "{refused}");
-        assert_eq!(said(&near, "redis-cli PING"), "PONG\n");
-        said(&near, "redis-cli SHUTDOWN");
+        assert_eq!(output_of(&near, "redis-cli PING"), "PONG\n");
+        output_of(&near, "redis-cli SHUTDOWN");
     });
 }
 
@@ -281,20 +287,20 @@ fn a_stranger_may_do_what_was_granted_and_no_more() {
     let words = ["--listen", "10.77.0.1:6379", "--requirepass", "secret"];
     served(&near, "socket", &[], &words, |_| {
         // Before the password: ten short arguments, and nothing is done.
-        let said_to = |bytes: &[u8], enough: &str| raw(&far, bytes, enough);
+        let answer_to = |bytes: &[u8], enough: &str| raw(&far, bytes, enough);
         assert_eq!(
-            said_to(b"*11\r\n", ""),
+            answer_to(b"*11\r\n", ""),
             "-ERR Protocol error: unauthenticated multibulk length\r\n"
         );
-        let long = said_to(b"*1\r\n$16385\r\n", "");
+        let long = answer_to(b"*1\r\n$16385\r\n", "");
         assert_eq!(long, "-ERR Protocol error: unauthenticated bulk length\r\n");
-        assert_eq!(said_to(b"SET k v\r\n", "\n"), "-NOAUTH Authentication required.\r\n");
-        let wrong = said_to(b"AUTH default wrong\r\n", "\n");
+        assert_eq!(answer_to(b"SET k v\r\n", "\n"), "-NOAUTH Authentication required.\r\n");
+        let wrong = answer_to(b"AUTH default wrong\r\n", "\n");
         assert!(wrong.starts_with("-WRONGPASS"), "{wrong}");
-        assert!(said_to(&[b'x'; 70_000], "").contains("too big inline request"));
+        assert!(answer_to(&[b'x'; 70_000], "").contains("too big inline request"));
 
         let cli = |more: &str, line: &str| {
-            said(&far, &format!("redis-cli -h {NEAR} --no-auth-warning {more} {line}"))
+            output_of(&far, &format!("redis-cli -h {NEAR} --no-auth-warning {more} {line}"))
         };
         let operator = |line: &str| cli("-a secret", line);
         assert_eq!(operator("DBSIZE"), "0\n");
@@ -319,7 +325,7 @@ fn a_stranger_may_do_what_was_granted_and_no_more() {
         assert_eq!(operator("CONFIG SET client-query-buffer-limit 1mb"), "OK\n");
         let query =
             [&b"AUTH secret\r\n*2\r\n$4\r\nECHO\r\n$4000000\r\n"[..], &[b'x'; 2 << 20]].concat();
-        assert!(matches!(said_to(&query, "").as_str(), "" | "+OK\r\n"));
+        assert!(matches!(answer_to(&query, "").as_str(), "" | "+OK\r\n"));
         let info = operator("INFO stats");
         assert!(info.contains("client_query_buffer_limit_disconnections:1\r\n"), "{info}");
         assert!(info.contains("acl_access_denied_auth:1\r\n"), "{info}");
@@ -337,7 +343,7 @@ fn a_stranger_may_do_what_was_granted_and_no_more() {
             answer[..count].starts_with(b"-NOAUTH").then_some(waits)
         });
         let mut waits = counted.expect("the operator is gone, so there is room for one client");
-        assert_eq!(said_to(b"", ""), "-ERR max number of clients reached\r\n");
+        assert_eq!(answer_to(b"", ""), "-ERR max number of clients reached\r\n");
         waits.write_all(b"AUTH secret\r\nSHUTDOWN NOSAVE\r\n").expect("it is connected");
     });
 }
@@ -389,8 +395,8 @@ fn tls_that_cannot_be_is_refused_with_what_to_say_instead() {
             ["/nowhere/x.key", "No such file"],
         ),
     ] {
-        let said = refused(&line.split(' ').collect::<Vec<_>>());
-        assert!(parts.iter().all(|part| said.contains(part)), "{line}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let refusal = refused(&line.split(' ').collect::<Vec<_>>());
+        assert!(parts.iter().all(|part| refusal.contains(part)), "{line}: {refusal}");
+        assert_eq!(refusal.lines().count(), 1, "{refusal}");
     }
 }

@@ -5,7 +5,7 @@
 //! Before the kill the writers pause until the replicas have everything: what Redis's asynchronous replication would
 //! lose by itself is kept out, so every answered write must be there at the end.
 
-use super::{Folder, missing, namespace, said, served_by, two_cpus};
+use super::{Folder, missing, namespace, output_of, served_by, two_cpus};
 use laneway_netns::Namespace;
 use laneway_testkit::skip;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -81,8 +81,8 @@ impl Direct {
                 Some(text) if text.starts_with("-MOVED") => self.at = node_of(&text),
                 Some(text) if text.starts_with("-ASK") => {
                     let to = node_of(&text);
-                    let said = self.once(to, "ASKING").and_then(|_| self.once(to, line));
-                    if let Some(text) = said.filter(|text| !text.starts_with('-')) {
+                    let reply = self.once(to, "ASKING").and_then(|_| self.once(to, line));
+                    if let Some(text) = reply.filter(|text| !text.starts_with('-')) {
                         return text;
                     }
                 }
@@ -103,11 +103,11 @@ impl Direct {
         if self.conns[node].is_none() {
             self.conns[node] = Conn::open(PORTS[node]).ok();
         }
-        let said = self.conns[node].as_mut()?.ask(line).ok();
-        if said.is_none() {
+        let reply = self.conns[node].as_mut()?.ask(line).ok();
+        if reply.is_none() {
             self.conns[node] = None;
         }
-        said
+        reply
     }
 }
 
@@ -163,14 +163,14 @@ impl Written {
                 if !self.goes_on() {
                     return;
                 }
-                let said = conn.ask(&format!("SET t{key} {number}")).expect("the store answers");
-                if said == "+OK" {
+                let reply = conn.ask(&format!("SET t{key} {number}")).expect("the store answers");
+                if reply == "+OK" {
                     self.through[key].store(number, Ordering::SeqCst);
                     self.writes.fetch_add(1, Ordering::Relaxed);
                 } else {
                     assert!(
-                        said.starts_with("-IOERR") || said.starts_with("-CLUSTERDOWN"),
-                        "{said}"
+                        reply.starts_with("-IOERR") || reply.starts_with("-CLUSTERDOWN"),
+                        "{reply}"
                     );
                     self.unanswered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -185,8 +185,8 @@ impl Written {
                 if !self.goes_on() {
                     return;
                 }
-                let said = direct.ask(&format!("SET b{key} {number}"));
-                assert_eq!(said, "+OK");
+                let reply = direct.ask(&format!("SET b{key} {number}"));
+                assert_eq!(reply, "+OK");
                 answered.lock().expect("no panic holds it").push((number, Instant::now()));
                 sleep(Duration::from_micros(300));
             }
@@ -210,12 +210,12 @@ impl Written {
                 let settled = answered.iter().rev().find(|(_, at)| *at + BOUND <= began);
                 (format!("b{key}"), settled.map_or(0, |(number, _)| *number))
             };
-            let said = conn.ask(&format!("GET {name}")).expect("the store answers");
-            if said.starts_with('-') {
-                assert!(said.starts_with("-CLUSTERDOWN"), "{said}");
+            let reply = conn.ask(&format!("GET {name}")).expect("the store answers");
+            if reply.starts_with('-') {
+                assert!(reply.starts_with("-CLUSTERDOWN"), "{reply}");
                 continue;
             }
-            let number: u64 = if said.is_empty() { 0 } else { said.parse().expect("a number") };
+            let number: u64 = if reply.is_empty() { 0 } else { reply.parse().expect("a number") };
             assert!(number >= least, "{name} is {number}, and {least} was answered before");
             self.reads.fetch_add(1, Ordering::Relaxed);
         }
@@ -226,11 +226,11 @@ impl Written {
 fn until(near: &Namespace, line: &str, text: &str) {
     let began = Instant::now();
     loop {
-        let said = said(near, line);
-        if said.contains(text) {
+        let reply = output_of(near, line);
+        if reply.contains(text) {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{line}: {said}, and not {text}");
+        assert!(began.elapsed() < PATIENCE, "{line}: {reply}, and not {text}");
         sleep(Duration::from_millis(50));
     }
 }
@@ -256,7 +256,7 @@ fn cluster(near: &Namespace, folder: &Folder) -> Nodes {
     let all: Vec<String> = PORTS.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let all = all.join(" ");
     let line = format!("redis-cli --cluster create {all} --cluster-replicas 1 --cluster-yes");
-    let created = said(near, &line);
+    let created = output_of(near, &line);
     assert!(created.contains("All 16384 slots covered"), "{created}");
     for port in PORTS {
         until(near, &format!("redis-cli -p {port} CLUSTER INFO"), "cluster_state:ok");
@@ -267,16 +267,17 @@ fn cluster(near: &Namespace, folder: &Folder) -> Nodes {
     nodes
 }
 
-/// Moves slots of one node to another while everybody writes.
+/// Moves slots of one node to another while all clients write.
 fn move_slots(near: &Namespace) {
-    let id = |port: u16| said(near, &format!("redis-cli -p {port} CLUSTER MYID")).trim().to_owned();
+    let id =
+        |port: u16| output_of(near, &format!("redis-cli -p {port} CLUSTER MYID")).trim().to_owned();
     let (from, to) = (id(PORTS[0]), id(PORTS[1]));
     let line = format!(
         "redis-cli --cluster reshard 127.0.0.1:{} --cluster-from {from} --cluster-to {to} \
          --cluster-slots 400 --cluster-yes | tail -n 3",
         PORTS[0]
     );
-    let moved = said(near, &line);
+    let moved = output_of(near, &line);
     assert!(moved.contains("Moving slot") && !moved.contains("ERR"), "{moved}");
 }
 
@@ -288,7 +289,7 @@ fn kill_primary(near: &Namespace, nodes: &mut Nodes, written: &Written, writers:
     }
     let began = Instant::now();
     loop {
-        let info = said(near, &format!("redis-cli -p {} INFO replication", PORTS[2]));
+        let info = output_of(near, &format!("redis-cli -p {} INFO replication", PORTS[2]));
         let behind = |name: &str| {
             let (_, rest) = info.split_once(name)?;
             rest.split(|at: char| !at.is_ascii_digit()).next()?.parse::<u64>().ok()
@@ -308,7 +309,7 @@ fn kill_primary(near: &Namespace, nodes: &mut Nodes, written: &Written, writers:
 
 /// `make soak APP=kv-cluster`.
 #[test]
-#[ignore = "runs for as long as it is told"]
+#[ignore = "runs for as long as LANEWAY_SOAK_SECONDS says"]
 fn soak_in_front() {
     let began = Instant::now();
     while began.elapsed().as_secs() < laneway_testkit::soak::seconds() {
@@ -372,8 +373,7 @@ fn in_front_of_a_cluster(cpus: &[usize]) {
             ("KEYS '*'", "ERR 'keys' is not served in front of a cluster: ask a node of it\n\n"),
         ] {
             let line = format!("{cli} {line}");
-            let said = said(&near, &line);
-            assert_eq!(said, reply, "{line}");
+            assert_eq!(output_of(&near, &line), reply, "{line}");
         }
         let enter = |what: &(dyn Fn() + Sync)| near.enter(what).expect("its namespace");
         std::thread::scope(|scope| {
@@ -404,7 +404,7 @@ fn in_front_of_a_cluster(cpus: &[usize]) {
             }
         })
         .expect("its namespace");
-        let info = said(&near, "redis-cli INFO stats | grep upstream");
+        let info = output_of(&near, "redis-cli INFO stats | grep upstream");
         let figure = |name: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0)
@@ -415,6 +415,6 @@ fn in_front_of_a_cluster(cpus: &[usize]) {
             written.unanswered
         );
         assert!(figure("upstream_hits") > 0 && figure("upstream_invalidated") > 0, "{info}");
-        said(&near, "redis-cli SHUTDOWN NOSAVE");
+        output_of(&near, "redis-cli SHUTDOWN NOSAVE");
     });
 }

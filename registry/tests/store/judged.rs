@@ -9,7 +9,7 @@ mod commands;
 #[path = "../../../apps/kv/tests/data/excused.rs"]
 mod excused;
 
-use super::{Folder, namespace, said, served_by, two_cpus};
+use super::{Folder, namespace, output_of, served_by, two_cpus};
 use crate::client::Args;
 use commands::command;
 use excused::{is_by_chance, is_excused, is_unordered, sorted};
@@ -39,7 +39,7 @@ impl Asked {
                 stream.set_read_timeout(Some(PATIENCE)).expect("a socket has this");
                 return Asked(BufReader::new(stream));
             }
-            assert!(begun.elapsed() < PATIENCE, "nobody listens at port {port}");
+            assert!(begun.elapsed() < PATIENCE, "no server listens at port {port}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -150,7 +150,7 @@ fn judged_on(spec: &str, words: &[&str]) {
                 other.escape_ascii()
             );
         }
-        let info = said(&near, "redis-cli INFO memory");
+        let info = output_of(&near, "redis-cli INFO memory");
         let of =
             |name: &str| info.lines().filter(|line| line.starts_with(name)).collect::<String>();
         eprintln!(
@@ -158,7 +158,7 @@ fn judged_on(spec: &str, words: &[&str]) {
             asked.len() - refused,
             of("lsm_")
         );
-        said(&near, "redis-cli SHUTDOWN");
+        output_of(&near, "redis-cli SHUTDOWN");
     });
 }
 

@@ -1,6 +1,6 @@
 //! GET over UDP: by the worker's sockets, and in front of them by the program of lane `xdp`.
 
-use super::{namespace, said, served};
+use super::{namespace, output_of, served};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_testkit::{Random, skip};
 use laneway_xdp::PassGuard;
@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Replies that are waited for, before a test is given up.
 const TRIES_MAX: usize = 100;
 
-/// One who asks.
+/// A client that asks.
 struct Asker {
     socket: UdpSocket,
     number: u16,
@@ -129,8 +129,8 @@ fn by_sockets(spec: &str) {
             assert_eq!(writer.line(&["SET", "key", "value"]), "+OK");
             assert_eq!(asker.get("key"), "$5\r\nvalue\r\n");
             assert_eq!(writer.line(&["SET", "long", &"x".repeat(3000)]), "+OK");
-            let told = asker.ask(&["GET", "long"], 1300).expect("a reply");
-            assert_eq!(told, "-TOOLONG 3009\r\n");
+            let reply = asker.ask(&["GET", "long"], 1300).expect("a reply");
+            assert_eq!(reply, "-TOOLONG 3009\r\n");
             let cut = asker.ask(&["get", "key"], 0).expect("a reply");
             assert_eq!(cut, "$5\r\nvalue\r\n");
             assert_eq!(writer.line(&["LPUSH", "list", "one"]), ":1");
@@ -165,7 +165,7 @@ fn by_sockets(spec: &str) {
             }
         });
         inside.expect("its namespace is there");
-        said(&near, "redis-cli SHUTDOWN NOSAVE");
+        output_of(&near, "redis-cli SHUTDOWN NOSAVE");
     });
 }
 
@@ -317,10 +317,10 @@ fn no_reader_over_udp_sees_less_than_a_writer_was_answered() {
             agree(&mut Writer::new(AT), sent);
         });
         if let Err(panic) = asked {
-            said(&far, "redis-cli -h 10.77.0.1 SHUTDOWN NOSAVE");
+            output_of(&far, "redis-cli -h 10.77.0.1 SHUTDOWN NOSAVE");
             std::panic::resume_unwind(panic);
         }
-        said(&far, "redis-cli -h 10.77.0.1 SHUTDOWN NOSAVE");
+        output_of(&far, "redis-cli -h 10.77.0.1 SHUTDOWN NOSAVE");
     });
 }
 

@@ -155,7 +155,7 @@ fn finding(id: &str, title: &str, state: State, value: Option<f64>) -> Finding {
         high: value.map(|value| value * 1.01),
         span: found.then(|| mark.clone()),
         confidence: Confidence::High,
-        sentence: format!("What {title} came to, with {HOSTILE_NAME} in it."),
+        sentence: format!("What {title} amounts to, with {HOSTILE_NAME} in it."),
         figures: vec![["ns per empty poll".to_owned(), "5,700 ns".to_owned()]],
         marks: if found { vec![mark] } else { Vec::new() },
     }
@@ -290,7 +290,7 @@ pub(crate) fn analysis() -> Analysis {
             producers: vec!["lttng".to_owned()],
             inputs: vec!["/tmp/trace <one>".to_owned()],
             span: Span { start_ns: ORIGIN_NS, length_ns: 1_200 * MS },
-            told: [0, 1_200 * MS],
+            recorded: [0, 1_200 * MS],
             events: 1_751_353,
             entries: 875_676,
             exits: 875_677,
@@ -332,7 +332,7 @@ pub(crate) fn analysis() -> Analysis {
         causes: vec![cause()],
         accounts: vec![account()],
         losses: Losses {
-            told: true,
+            known: true,
             rows: vec![LossRow {
                 thread: Some(0),
                 port: Some(0),

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_in_use_are_what_was_taken_less_what_came_back() {
+    fn buffers_in_use_are_what_was_taken_less_what_was_returned() {
         let pool = |action, buffers| Kind::Pool { action, pool: 2, buffers };
         let found = points(&[(5, pool(PoolAction::Get, 8)), (6, pool(PoolAction::Put, 3))]);
         assert_eq!(found, [(Curve::InUse(2), 5, 8), (Curve::InUse(2), 6, 5)]);

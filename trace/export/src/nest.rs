@@ -107,12 +107,12 @@ impl LeftOut {
             (self.too_deep, "calls too deep"),
             (self.unmatched, "ends without a begin"),
         ];
-        let told: Vec<String> = parts
+        let texts: Vec<String> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}"))
             .collect();
-        told.join(", ")
+        texts.join(", ")
     }
 }
 
@@ -378,7 +378,7 @@ mod tests {
     /// Records the calls that it receives, and panics where a promise is broken.
     #[derive(Default)]
     struct Witness {
-        said: Vec<String>,
+        log: Vec<String>,
         open: Vec<(CallFrame, u64)>,
         last_ns: u64,
         room: Option<usize>,
@@ -397,7 +397,7 @@ mod tests {
             assert!(time_ns >= self.last_ns, "time fell");
             self.last_ns = time_ns;
             self.open.push((frame, time_ns));
-            self.said.push(format!("{time_ns} +{}", name(frame)));
+            self.log.push(format!("{time_ns} +{}", name(frame)));
         }
         fn end(&mut self, _: ThreadId, ended: &Ended) {
             assert!(ended.ended_ns >= self.last_ns, "time fell");
@@ -406,16 +406,16 @@ mod tests {
             assert_eq!((frame, began_ns), (ended.frame, ended.began_ns));
             assert_eq!(self.open.len(), ended.depth);
             let cut = if ended.is_cut { " cut" } else { "" };
-            self.said.push(format!("{} -{}{cut}", ended.ended_ns, name(frame)));
+            self.log.push(format!("{} -{}{cut}", ended.ended_ns, name(frame)));
         }
         fn moment(&mut self, _: ThreadId, time_ns: u64, kind: &Kind) {
-            self.said.push(format!("{time_ns} {kind:?}"));
+            self.log.push(format!("{time_ns} {kind:?}"));
         }
         fn lost(&mut self, _: ThreadId, time_ns: u64, _: &Loss) {
-            self.said.push(format!("{time_ns} lost"));
+            self.log.push(format!("{time_ns} lost"));
         }
         fn is_full(&self) -> bool {
-            self.room.is_some_and(|room| self.said.len() >= room)
+            self.room.is_some_and(|room| self.log.len() >= room)
         }
     }
 
@@ -434,14 +434,14 @@ mod tests {
         nest.events(T, None, events);
         let (witness, left_out) = nest.finish();
         assert!(witness.open.is_empty(), "begins and ends balance");
-        (witness.said.join("; "), left_out)
+        (witness.log.join("; "), left_out)
     }
 
     #[test]
     fn an_end_that_skips_calls_cuts_them() {
         let events = [enter(1, 1), enter(2, 2), enter(3, 3), leave(9, 1), leave(10, 7)];
-        let (said, left_out) = shown(Selection::default(), None, &events);
-        assert_eq!(said, "1 +f1; 2 +f2; 3 +f3; 9 -f3 cut; 9 -f2 cut; 9 -f1");
+        let (log, left_out) = shown(Selection::default(), None, &events);
+        assert_eq!(log, "1 +f1; 2 +f2; 3 +f3; 9 -f3 cut; 9 -f2 cut; 9 -f1");
         assert_eq!((left_out.cut, left_out.unmatched), (2, 1));
     }
 
@@ -450,8 +450,8 @@ mod tests {
         let selection = Selection { shortest_ns: 5, ..Selection::default() };
         let events =
             [enter(0, 1), enter(1, 2), leave(3, 2), enter(4, 3), leave(20, 3), leave(21, 1)];
-        let (said, left_out) = shown(selection, None, &events);
-        assert_eq!(said, "0 +f1; 4 +f3; 20 -f3; 21 -f1");
+        let (log, left_out) = shown(selection, None, &events);
+        assert_eq!(log, "0 +f1; 4 +f3; 20 -f3; 21 -f1");
         assert_eq!(left_out.short, 1);
     }
 
@@ -468,8 +468,8 @@ mod tests {
             leave(25, 4),
             leave(26, 1),
         ];
-        let (said, left_out) = shown(selection, None, &events);
-        assert_eq!(said, "10 +f1; 12 +f3; 13 -f3; 19 +f4; 20 -f4 cut; 20 -f1 cut");
+        let (log, left_out) = shown(selection, None, &events);
+        assert_eq!(log, "10 +f1; 12 +f3; 13 -f3; 19 +f4; 20 -f4 cut; 20 -f1 cut");
         assert_eq!((left_out.cut, left_out.outside), (2, 1));
     }
 
@@ -482,7 +482,7 @@ mod tests {
         nest.events(T, None, &[leave(10, 2), enter(11, 1), leave(12, 1)]);
         let (witness, left_out) = nest.finish();
         assert_eq!(
-            witness.said.join("; "),
+            witness.log.join("; "),
             "1 +f1; 2 +f2; 5 -f2 cut; 5 -f1 cut; 5 lost; 11 +f1; 12 -f1"
         );
         assert_eq!((left_out.cut, left_out.unmatched), (2, 1));
@@ -491,14 +491,14 @@ mod tests {
     #[test]
     fn a_full_output_begins_nothing_more_and_says_how_much_is_missing() {
         let events = [enter(1, 1), enter(2, 2), leave(3, 2), enter(4, 2), leave(5, 2), leave(6, 1)];
-        let (said, left_out) = shown(Selection::default(), Some(3), &events);
-        assert_eq!(said, "1 +f1; 2 +f2; 3 -f2; 6 -f1");
+        let (log, left_out) = shown(Selection::default(), Some(3), &events);
+        assert_eq!(log, "1 +f1; 2 +f2; 3 -f2; 6 -f1");
         assert_eq!(left_out.no_room, 1);
         assert_eq!(left_out.words(), "1 calls and moments beyond the size of the output");
     }
 
     #[test]
-    fn time_off_the_cpu_ends_whatever_came_between() {
+    fn time_off_the_cpu_ends_at_the_switch_in_with_any_events_between() {
         let at = |time_ns, kind| Event { time_ns, kind };
         let events = [
             enter(1, 1),
@@ -508,9 +508,9 @@ mod tests {
             at(9, Kind::SyscallOut(7)),
             leave(10, 1),
         ];
-        let (said, _) = shown(Selection::default(), None, &events);
+        let (log, _) = shown(Selection::default(), None, &events);
         assert_eq!(
-            said,
+            log,
             "1 +f1; 2 +Syscall(7); 3 +OffCpu { runnable: false }; 8 -OffCpu { runnable: false }; 9 \
              -Syscall(7); 10 -f1"
         );

@@ -809,7 +809,7 @@ mod tests {
         assert!(page.contains("packets lost") && page.contains("confidence high"));
         let mut healthy = example::analysis();
         healthy.causes.clear();
-        healthy.losses.told = true;
+        healthy.losses.known = true;
         healthy.losses.rows.clear();
         let page = super::page(&healthy);
         assert!(
@@ -818,11 +818,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_trace_cannot_tell_is_not_said_not_to_be() {
+    fn what_a_trace_does_not_show_is_not_reported_as_absent() {
         let mut blind = example::analysis();
         blind.causes.clear();
         blind.accounts.clear();
-        blind.losses.told = false;
+        blind.losses.known = false;
         blind.losses.rows.clear();
         let page = page(&blind);
         assert!(page.contains("No cause can be given") && page.contains("cannot be known"));

@@ -223,8 +223,8 @@ impl<W: Write> Calls for Perfetto<'_, W> {
                 ..TrackDescriptor::default()
             });
         }
-        let is_told = thread.tid != 0 && self.tids.insert((pid, thread.tid));
-        let tid = if is_told { thread.tid as i32 } else { invented };
+        let is_known = thread.tid != 0 && self.tids.insert((pid, thread.tid));
+        let tid = if is_known { thread.tid as i32 } else { invented };
         self.threads.insert(id);
         self.track(TrackDescriptor {
             uuid: Some(thread_track(id)),
@@ -435,8 +435,8 @@ mod tests {
     fn a_full_file_is_still_whole() {
         let (bytes, written) = exported(300);
         assert!(written.left_out.no_room > 0);
-        let told = packets(&bytes).into_iter().filter_map(|p| p.track_event);
-        let told = told.filter(|e| e.name.as_deref() == Some("not in this export"));
-        assert_eq!(told.count(), 1);
+        let events = packets(&bytes).into_iter().filter_map(|p| p.track_event);
+        let events = events.filter(|e| e.name.as_deref() == Some("not in this export"));
+        assert_eq!(events.count(), 1);
     }
 }

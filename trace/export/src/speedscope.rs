@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_breaks_the_format_is_told() {
+    fn a_file_that_breaks_the_format_is_reported() {
         let (files, _) = exported(SPEEDSCOPE_BYTES_MAX, |consumer| example::trace(consumer));
         let broken: [(&str, Value, &str); 12] = [
             ("/$schema", json!("https://example.org"), "$schema is"),
@@ -337,11 +337,11 @@ mod tests {
             ("/profiles/0/events/0/at", json!(-1), "event.at is"),
             ("/activeProfileIndex", json!(1), "activeProfileIndex is 1 of 1"),
         ];
-        for (place, value, told) in broken {
+        for (place, value, reason) in broken {
             let mut file = files[0].clone();
             *file.pointer_mut(place).expect("it is there") = value;
             let error = format::check(&file).expect_err(place);
-            assert!(error.contains(told), "{place}: {error}");
+            assert!(error.contains(reason), "{place}: {error}");
         }
         let mut file = files[0].clone();
         file["version"] = json!("0.1");

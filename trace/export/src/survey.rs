@@ -1,4 +1,4 @@
-//! A first look at a trace: when it begins and ends, who is in it, which functions are named.
+//! A first look at a trace: when it begins and ends, which threads are in it, which functions are named.
 //!
 //! Exports are written in one pass and need names before the first event, but a trace tells its names while it is read.
 //! So it is read twice: once for this, once to write.

@@ -80,12 +80,12 @@ impl Browser {
             .expect("a shell starts");
         let to = child.stdin.take().expect("it is piped");
         let mut messages = BufReader::new(child.stdout.take().expect("it is piped"));
-        let (said, from) = channel();
+        let (to_test, from) = channel();
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             while messages.read_until(0, &mut bytes).is_ok_and(|read| read > 0) {
                 let message = serde_json::from_slice(bytes.strip_suffix(&[0]).unwrap_or(&bytes));
-                if said.send(message.expect("messages are JSON")).is_err() {
+                if to_test.send(message.expect("messages are JSON")).is_err() {
                     break;
                 }
                 bytes.clear();
@@ -195,8 +195,8 @@ impl Drop for Browser {
     fn drop(&mut self) {
         // Killed at once it leaves its children behind; asked to close it ends all of them, and then the pipe.
         let close = json!({ "id": self.asked + 1, "method": "Browser.close" });
-        let is_told = self.to.write_all(format!("{close}\0").as_bytes()).is_ok();
-        while is_told && self.from.recv_timeout(SILENCE_MAX).is_ok() {}
+        let is_sent = self.to.write_all(format!("{close}\0").as_bytes()).is_ok();
+        while is_sent && self.from.recv_timeout(SILENCE_MAX).is_ok() {}
         // It may have gone by itself already, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();

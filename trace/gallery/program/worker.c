@@ -343,7 +343,7 @@ static CALL bool serve(void)
 	return true;
 }
 
-/* What the scheduler knows of this thread: time on the CPU, and time ready while somebody else had it. */
+/* What the scheduler knows of this thread: time on the CPU, and time ready while another thread had it. */
 static QUIET void read_schedstat(uint64_t *ran_ns, uint64_t *delayed_ns)
 {
 	FILE *file = fopen("/proc/thread-self/schedstat", "r");

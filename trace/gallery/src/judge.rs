@@ -15,7 +15,7 @@ pub const SIZE_TOLERANCE: f64 = 0.2;
 
 /// One cause of a result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Said {
+pub struct ReportedCause {
     /// Its word.
     pub cause: String,
     /// Which.
@@ -59,7 +59,7 @@ pub struct RunScore {
 ///
 /// # Errors
 /// A sentence: the result has no list of causes, or one that is not of the agreed shape.
-pub fn said(result: &Value) -> Result<Vec<Said>, String> {
+pub fn reported_causes(result: &Value) -> Result<Vec<ReportedCause>, String> {
     let Some(causes) = result.get("causes") else {
         return Err("no causes in this result".to_owned());
     };
@@ -67,7 +67,7 @@ pub fn said(result: &Value) -> Result<Vec<Said>, String> {
     causes.iter().map(|cause| one(result, cause)).collect()
 }
 
-fn one(result: &Value, cause: &Value) -> Result<Said, String> {
+fn one(result: &Value, cause: &Value) -> Result<ReportedCause, String> {
     let text = |field: &str| {
         let value = cause.get(field).and_then(Value::as_str);
         value.map(str::to_owned).ok_or_else(|| format!("a cause without `{field}`: {cause}"))
@@ -78,7 +78,7 @@ fn one(result: &Value, cause: &Value) -> Result<Said, String> {
         Some(thread) => accounts.iter().find(|account| account["thread"].as_u64() == Some(thread)),
         None => accounts.first(),
     });
-    Ok(Said {
+    Ok(ReportedCause {
         cause: text("cause")?,
         detail: text("detail")?,
         share: cause
@@ -108,67 +108,72 @@ pub fn unclosed(result: &Value) -> Option<String> {
 
 /// What a result says that it cannot tell.
 #[must_use]
-pub fn untold(result: &Value) -> Vec<String> {
+pub fn unanswered(result: &Value) -> Vec<String> {
     let withheld = result["coverage"]["withheld"].as_array().into_iter().flatten();
-    let mut untold: Vec<String> =
+    let mut unanswered: Vec<String> =
         withheld.filter_map(|row| row["what"].as_str()).map(str::to_owned).collect();
-    if result["losses"]["told"] == Value::Bool(false) {
-        untold.push("losses".to_owned());
+    if result["losses"]["known"] == Value::Bool(false) {
+        unanswered.push("losses".to_owned());
     }
-    untold
+    unanswered
 }
 
-/// Judges `said`, and what the result reports as [`untold`], by `truth`.
+/// Judges `reported`, and what the result reports as [`unanswered`], by `truth`.
 #[must_use]
 pub fn judge(
     truth: &Truth,
-    said: &[Said],
-    untold: &[String],
+    reported: &[ReportedCause],
+    unanswered: &[String],
     unclosed: Option<String>,
 ) -> RunScore {
-    let is_first = |s: &Said| truth.first.iter().any(|c| c.is(&s.cause, &s.detail));
-    let is_true = |s: &Said| is_first(s) || truth.also.iter().any(|c| c.is(&s.cause, &s.detail));
-    let named = said.iter().find(|s| is_first(s));
-    let wrong: Vec<&Said> = said.iter().filter(|s| !is_true(s)).collect();
-    let declines = truth.cannot_be_told.is_some_and(|what| {
-        named.is_none() && wrong.is_empty() && untold.iter().any(|words| words.contains(what))
+    let is_first = |s: &ReportedCause| truth.first.iter().any(|c| c.is(&s.cause, &s.detail));
+    let is_true =
+        |s: &ReportedCause| is_first(s) || truth.also.iter().any(|c| c.is(&s.cause, &s.detail));
+    let named = reported.iter().find(|s| is_first(s));
+    let wrong: Vec<&ReportedCause> = reported.iter().filter(|s| !is_true(s)).collect();
+    let declines = truth.cannot_be_answered.is_some_and(|what| {
+        named.is_none() && wrong.is_empty() && unanswered.iter().any(|words| words.contains(what))
     });
     let right = wrong.is_empty() && (truth.healthy || named.is_some() || declines);
     RunScore {
         right,
-        first: if truth.healthy || declines { right } else { said.first().is_some_and(is_first) },
+        first: if truth.healthy || declines {
+            right
+        } else {
+            reported.first().is_some_and(is_first)
+        },
         wrong: !wrong.is_empty(),
         wrong_high: wrong.iter().any(|s| s.confidence == "high"),
-        silent: said.is_empty() && !truth.healthy && !declines,
-        size: said
+        silent: reported.is_empty() && !truth.healthy && !declines,
+        size: reported
             .iter()
             .find(|s| is_first(s) && sized(truth, s))
             .and_then(|s| size_is_right(truth.size?, s)),
         period: named.and_then(|s| Some(s.period_ns.as_ref()?.contains(&truth.period_ns?))),
-        words: words(truth, said),
+        words: words(truth, reported),
         unclosed,
     }
 }
 
-fn sized(truth: &Truth, said: &Said) -> bool {
-    truth.sized.iter().any(|word| word.text() == said.cause)
+fn sized(truth: &Truth, reported: &ReportedCause) -> bool {
+    truth.sized.iter().any(|word| word.text() == reported.cause)
 }
 
 /// Whether a size is near the truth; `None` where the result has nothing to compare.
-fn size_is_right(size: Size, said: &Said) -> Option<bool> {
-    let (low, high, told) = match size {
+fn size_is_right(size: Size, reported: &ReportedCause) -> Option<bool> {
+    let (low, high, reported) = match size {
         Size::Packets(packets) => {
-            (packets as f64, packets as f64, said.lost_packets.unwrap_or(0) as f64)
+            (packets as f64, packets as f64, reported.lost_packets.unwrap_or(0) as f64)
         }
         Size::Time { low_ns, high_ns } => {
-            (low_ns as f64, high_ns as f64, said.share * said.span_ns?)
+            (low_ns as f64, high_ns as f64, reported.share * reported.span_ns?)
         }
     };
-    Some(told >= low * (1.0 - SIZE_TOLERANCE) && told <= high * (1.0 + SIZE_TOLERANCE))
+    Some(reported >= low * (1.0 - SIZE_TOLERANCE) && reported <= high * (1.0 + SIZE_TOLERANCE))
 }
 
-fn words(truth: &Truth, said: &[Said]) -> String {
-    let told: Vec<String> = said
+fn words(truth: &Truth, reported: &[ReportedCause]) -> String {
+    let named: Vec<String> = reported
         .iter()
         .take(4)
         .map(|s| {
@@ -190,7 +195,7 @@ fn words(truth: &Truth, said: &[Said]) -> String {
             )
         })
         .collect();
-    let told = if told.is_empty() { "nothing".to_owned() } else { told.join("; ") };
+    let named = if named.is_empty() { "nothing".to_owned() } else { named.join("; ") };
     let first: Vec<String> =
         truth.first.iter().map(|c| format!("{}({})", c.cause.text(), c.names.join("|"))).collect();
     let first = if first.is_empty() { "healthy".to_owned() } else { first.join(" or ") };
@@ -203,7 +208,7 @@ fn words(truth: &Truth, said: &[Said]) -> String {
     };
     let every =
         truth.period_ns.map_or_else(String::new, |ns| format!(", every {:.3} ms", ns as f64 / 1e6));
-    format!("named {told}; true: {first}{size}{every}")
+    format!("named {named}; true: {first}{size}{every}")
 }
 
 #[cfg(test)]
@@ -226,7 +231,12 @@ mod tests {
 
     fn verdict(truth: &Truth, causes: Value) -> RunScore {
         let result = result(causes);
-        judge(truth, &said(&result).expect("it has causes"), &untold(&result), unclosed(&result))
+        judge(
+            truth,
+            &reported_causes(&result).expect("it has causes"),
+            &unanswered(&result),
+            unclosed(&result),
+        )
     }
 
     fn lossy() -> Truth {
@@ -239,9 +249,12 @@ mod tests {
 
     #[test]
     fn a_result_without_causes_is_not_silence() {
-        assert_eq!(said(&json!({"findings": []})), Err("no causes in this result".to_owned()));
-        assert!(said(&json!({"causes": 7})).is_err());
-        assert!(said(&json!({"causes": [{"cause": "loss"}]})).is_err());
+        assert_eq!(
+            reported_causes(&json!({"findings": []})),
+            Err("no causes in this result".to_owned())
+        );
+        assert!(reported_causes(&json!({"causes": 7})).is_err());
+        assert!(reported_causes(&json!({"causes": [{"cause": "loss"}]})).is_err());
     }
 
     #[test]
@@ -287,11 +300,16 @@ mod tests {
     #[test]
     fn what_a_trace_does_not_show_may_be_left_open_and_not_denied() {
         let mut truth = Truth::new("k", 1, vec![Word::Overload.into()], vec![]);
-        truth.cannot_be_told = Some("losses");
-        let judged = |told: bool, causes: Value| {
+        truth.cannot_be_answered = Some("losses");
+        let judged = |known: bool, causes: Value| {
             let mut result = result(causes);
-            result["losses"] = json!({"told": told, "rows": []});
-            judge(&truth, &said(&result).expect("it has causes"), &untold(&result), None)
+            result["losses"] = json!({"known": known, "rows": []});
+            judge(
+                &truth,
+                &reported_causes(&result).expect("it has causes"),
+                &unanswered(&result),
+                None,
+            )
         };
         let open = judged(false, json!([]));
         assert!(open.right && open.first && !open.silent, "{open:?}");
@@ -300,11 +318,16 @@ mod tests {
         let named = judged(false, json!([cause("overload", "rate", 0.9, None, "low")]));
         assert!(named.right && named.first, "{named:?}");
         assert!(!judged(false, json!([cause("lock", "", 0.9, None, "low")])).right);
-        truth.cannot_be_told = Some("page faults");
+        truth.cannot_be_answered = Some("page faults");
         truth.add(Word::SystemCall.into());
         let mut result = result(json!([cause("system-call", "madvise", 0.1, None, "high")]));
         let judged = |result: &Value| {
-            judge(&truth, &said(result).expect("it has causes"), &untold(result), None)
+            judge(
+                &truth,
+                &reported_causes(result).expect("it has causes"),
+                &unanswered(result),
+                None,
+            )
         };
         assert!(!judged(&result).right, "it does not say that it cannot tell");
         result["coverage"] = json!({"withheld": [{"what": "time in page faults", "why": ""}]});
@@ -324,22 +347,22 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_true_or_not_said() {
+    fn a_period_is_true_or_not_reported() {
         let mut truth = Truth::new("k", 1, vec![Word::Housekeeping.into()], vec![]);
         let period = |truth: &Truth, ns: Value, half: u64| {
-            let mut said = cause("housekeeping", "", 0.2, None, "high");
-            (said["period_ns"], said["period_half_ns"]) = (ns, json!(half));
-            verdict(truth, json!([said])).period
+            let mut reported = cause("housekeeping", "", 0.2, None, "high");
+            (reported["period_ns"], reported["period_half_ns"]) = (ns, json!(half));
+            verdict(truth, json!([reported])).period
         };
         assert_eq!(period(&truth, json!(5_000), 10), None, "none is known");
         truth.period_ns = Some(5_000);
-        assert_eq!(period(&truth, Value::Null, 0), None, "none is said");
+        assert_eq!(period(&truth, Value::Null, 0), None, "none is reported");
         assert_eq!(period(&truth, json!(4_995), 10), Some(true));
         assert_eq!(period(&truth, json!(4_980), 10), Some(false));
     }
 
     #[test]
-    fn an_account_that_does_not_add_up_is_told() {
+    fn an_account_that_does_not_add_up_is_reported() {
         let mut result = result(json!([]));
         assert_eq!(unclosed(&result), None);
         result["accounts"][0]["parts"][0]["ns"] = json!(399);

@@ -203,9 +203,9 @@ pub const KINDS: &[Kind] = &[
     kind("tracer-load", "tiny functions: the tracer is most of what is seen", program::tracer_load),
     kind("program-overload", "more than it takes; the user tells what was lost", program::overload),
     kind(
-        "program-overload-untold",
+        "program-overload-uncounted",
         "more than it takes; losses are not counted",
-        program::overload_untold,
+        program::overload_uncounted,
     ),
     kind(
         "program-burst-overload",

@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     pub(crate) ms: u64,
     /// Traffic on the first interface, from so many ms after the beginning.
     pub(crate) traffic: Option<(Frames, Pace, u64)>,
-    /// Who runs beside it.
+    /// What runs beside it.
     pub(crate) neighbour: Option<Neighbour>,
     /// The last interface sends no faster, kbit/s.
     pub(crate) link_kbit: Option<u64>,

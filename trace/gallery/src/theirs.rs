@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) arguments: Vec<(&'static str, u64)>,
     /// With what the kernel does.
     pub(crate) kernel: bool,
-    /// Who runs beside it.
+    /// What runs beside it.
     pub(crate) neighbour: Option<Neighbour>,
 }
 
@@ -80,13 +80,13 @@ pub(crate) fn record(world: &World, plan: &Plan, folder: &Path) -> Result<Record
     let neighbour = plan.neighbour.map(|n| ours::neighbour(world, n, plan.ms)).transpose()?;
     let ended = Running::start("the recorder", &mut command)?.end();
     drop(neighbour);
-    let told = ended.map_err(|why| match why {
+    let report = ended.map_err(|why| match why {
         // As `trace record` says of a package that is not there.
         NotMade::Failed(words) if words.contains("apt") => NotMade::Skipped(words),
         other => other,
     })?;
-    let told = json("the recorder", &told.stdout)?;
-    let has_faults = plan.kernel && told["kernel"]["without_page_faults"].is_null();
+    let report = json("the recorder", &report.stdout)?;
+    let has_faults = plan.kernel && report["kernel"]["without_page_faults"].is_null();
     Ok(Recorded { trace, has_faults, own: own(&truth)? })
 }
 

@@ -16,7 +16,7 @@ pub(crate) const FRAME_BYTES_MIN: u64 = 60;
 /// Most frames of a capture: 1514 bytes of each are below 400 MB.
 const FRAMES_MAX: u64 = 250_000;
 /// An address that no interface on a cable has.
-const NOBODY: Mac = Mac([0x02, 0x4c, 0x57, 0x99, 0x99, 0x99]);
+const UNOWNED_MAC: Mac = Mac([0x02, 0x4c, 0x57, 0x99, 0x99, 0x99]);
 /// Where an echo answers on the first cable.
 pub(crate) const ECHO_ADDRESS: &str = "10.77.0.9";
 
@@ -95,7 +95,7 @@ pub(crate) fn write(
 
 fn datagram(flow: u64, bytes: u64) -> Vec<u8> {
     let payload = bytes.max(FRAME_BYTES_MIN) as usize - 42;
-    let mut frame = ip_frame(NOBODY, 17, [10, 77, 0, 99], 8 + payload);
+    let mut frame = ip_frame(UNOWNED_MAC, 17, [10, 77, 0, 99], 8 + payload);
     let port = 10_000 + (flow % 50_000) as u16;
     frame.extend(port.to_be_bytes());
     frame.extend(7_007_u16.to_be_bytes());

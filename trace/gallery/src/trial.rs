@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::judge::{RunScore, judge, said, unclosed, untold};
+use crate::judge::{RunScore, judge, reported_causes, unanswered, unclosed};
 use crate::kinds::{Kind, Made};
 use crate::world::{NotMade, Running, World, last_words};
 
@@ -60,8 +60,10 @@ fn analysed(world: &World, made: &Made) -> Result<Outcome, NotMade> {
             NotMade::Failed(format!("cannot write {}: {error}", file.display()))
         })?;
     }
-    Ok(match said(&result) {
-        Ok(said) => Outcome::Judged(judge(&made.truth, &said, &untold(&result), unclosed(&result))),
+    Ok(match reported_causes(&result) {
+        Ok(reported) => {
+            Outcome::Judged(judge(&made.truth, &reported, &unanswered(&result), unclosed(&result)))
+        }
         Err(sentence) => Outcome::NoCauses(sentence),
     })
 }
@@ -282,7 +284,7 @@ mod tests {
             silent: false,
             size: Some(right),
             period: Some(right),
-            words: "said that".to_owned(),
+            words: "named that".to_owned(),
             unclosed: None,
         })
     }

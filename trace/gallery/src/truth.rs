@@ -138,7 +138,7 @@ pub struct Truth {
     pub drops: Option<u64>,
     /// What the trace does not show, by a word of it: right as well is a result that says it cannot tell of that, and
     /// names nothing but what is true besides.
-    pub cannot_be_told: Option<&'static str>,
+    pub cannot_be_answered: Option<&'static str>,
 }
 
 impl Truth {
@@ -158,7 +158,7 @@ impl Truth {
             period_ns: None,
             known_from: Vec::new(),
             drops: None,
-            cannot_be_told: None,
+            cannot_be_answered: None,
         };
         truth.close();
         truth
@@ -181,8 +181,9 @@ impl Truth {
     }
 
     fn close(&mut self) {
-        let said = |word| self.first.iter().chain(&self.also).any(|cause| cause.cause == word);
-        self.never = Word::ALL.iter().map(|(word, _)| *word).filter(|word| !said(*word)).collect();
+        let is_true = |word| self.first.iter().chain(&self.also).any(|cause| cause.cause == word);
+        self.never =
+            Word::ALL.iter().map(|(word, _)| *word).filter(|word| !is_true(*word)).collect();
     }
 
     /// What is not well formed in it.
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_true_must_not_be_said() {
+    fn a_cause_that_is_not_true_must_not_be_named() {
         let mut truth = Truth::new("k", 1, vec![Word::Loss.into()], vec![Word::Overload.into()]);
         assert_eq!(truth.never.len(), Word::ALL.len() - 2);
         truth.add(Cause::naming(Word::Preempted, &["cc1"]));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detail_is_told_by_a_part_of_it() {
+    fn a_detail_is_recognised_by_a_part_of_it() {
         let cause = Cause::naming(Word::Loss, &["queue_full", "no_frame"]);
         assert!(cause.is("loss", "port 0: rx_Queue_Full"));
         assert!(!cause.is("loss", "tx_refused") && !cause.is("overload", "rx_queue_full"));

@@ -22,7 +22,7 @@ pub(crate) struct Task {
     pub(crate) name: String,
     /// On the CPU, ns.
     pub(crate) ran_ns: u64,
-    /// Ready, and somebody else had the CPU, ns.
+    /// Ready, and another thread had the CPU, ns.
     pub(crate) delayed_ns: u64,
 }
 

@@ -1,11 +1,11 @@
-//! What is known of a trace and of a reading: who wrote it, by which clock, what was read, and why it could not be. Below
-//! every reader.
+//! What is known of a trace and of a reading: its producer, by which clock, what was read, and why it could not be.
+//! Below every reader.
 
 use std::path::{Path, PathBuf};
 
 use crate::event::{Damage, Producer, Thread};
 
-/// Most damages that are reported one by one; the rest are counted in [`Read::damages_untold`].
+/// Most damages that are reported one by one; the rest are counted in [`Read::damages_more`].
 pub const DAMAGES_MAX: usize = 1_000;
 
 /// What a trace says about itself before its events are read.
@@ -13,7 +13,7 @@ pub const DAMAGES_MAX: usize = 1_000;
 pub struct About {
     /// As it was given.
     pub path: PathBuf,
-    /// Who wrote it.
+    /// Its producer.
     pub producer: Producer,
     /// Name of the machine it was recorded on, where known.
     pub host: Option<String>,
@@ -93,7 +93,7 @@ pub struct Read {
     /// What could not be read, at most [`DAMAGES_MAX`].
     pub damages: Vec<Damage>,
     /// Damages beyond that.
-    pub damages_untold: u64,
+    pub damages_more: u64,
 }
 
 /// A record of a trace as it was written.

@@ -2,7 +2,7 @@
 
 use crate::about::ReadError;
 use crate::event::{Damage, Event, Loss};
-use crate::symbols::Told;
+use crate::symbols::ProcessFact;
 
 /// Events of a block; with 24 bytes each it stays in the second-level cache between decoding and consuming.
 pub(crate) const BLOCK_EVENTS: usize = 8192;
@@ -30,9 +30,9 @@ pub(crate) struct Block {
     pub(crate) threads: Vec<(u32, Who)>,
     /// Addresses of pools first seen in this block; their numbers in the stream go on counting.
     pub(crate) pools: Vec<u64>,
-    pub(crate) told: Vec<Told>,
+    pub(crate) facts: Vec<ProcessFact>,
     pub(crate) damages: Vec<Damage>,
-    pub(crate) damages_untold: u64,
+    pub(crate) damages_more: u64,
     /// Behind the last event.
     pub(crate) loss: Option<Loss>,
     /// The only thread that lost events, where it is known.
@@ -53,17 +53,17 @@ impl Block {
         self.runs.clear();
         self.threads.clear();
         self.pools.clear();
-        self.told.clear();
+        self.facts.clear();
         self.damages.clear();
         (self.loss, self.loss_of) = (None, None);
-        (self.records, self.entries, self.exits, self.damages_untold) = (0, 0, 0, 0);
+        (self.records, self.entries, self.exits, self.damages_more) = (0, 0, 0, 0);
         self.describing = 0;
         (self.has_pools, self.ended) = (false, false);
     }
 
     /// What tells about the process is kept, too, and bounded likewise.
     pub(crate) fn full(&self) -> bool {
-        self.events.len() >= BLOCK_EVENTS || self.told.len() >= BLOCK_EVENTS
+        self.events.len() >= BLOCK_EVENTS || self.facts.len() >= BLOCK_EVENTS
     }
 
     pub(crate) fn push(&mut self, thread: u32, cpu: Option<u32>, event: Event) {
@@ -84,7 +84,7 @@ impl Block {
         if self.damages.len() < BLOCK_DAMAGES_MAX {
             self.damages.push(Damage { place: place.into(), offset, what });
         } else {
-            self.damages_untold += 1;
+            self.damages_more += 1;
         }
     }
 }

@@ -39,10 +39,11 @@ impl<'c> Delivery<'c> {
         let next = ThreadId(u32::try_from(self.read.threads.len()).unwrap_or(u32::MAX));
         let known = self.ids.get(&key).copied();
         // A thread that was known by its number alone has a process now.
-        let told = self.of_host.get(&thread.tid).filter(|id| {
-            of.is_empty() && self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid == 0)
+        let of_kernel = self.of_host.get(&thread.tid).filter(|id| {
+            of.is_empty()
+                && self.read.threads.get(id.0 as usize).is_some_and(|thread| thread.pid == 0)
         });
-        let id = known.or_else(|| told.copied()).unwrap_or(next);
+        let id = known.or_else(|| of_kernel.copied()).unwrap_or(next);
         self.ids.insert(key, id);
         if of.is_empty() {
             self.of_host.entry(thread.tid).or_insert(id);
@@ -54,7 +55,9 @@ impl<'c> Delivery<'c> {
     pub(crate) fn thread_of_host(&mut self, thread: Thread) -> ThreadId {
         match self.of_host.get(&thread.tid).copied() {
             // Its process named it better.
-            Some(id) if self.read.threads.get(id.0 as usize).is_some_and(|told| told.pid != 0) => {
+            Some(id)
+                if self.read.threads.get(id.0 as usize).is_some_and(|thread| thread.pid != 0) =>
+            {
                 id
             }
             Some(id) => self.announce(id, thread),
@@ -152,12 +155,12 @@ impl<'c> Delivery<'c> {
         if self.read.damages.len() < DAMAGES_MAX {
             self.read.damages.push(damage);
         } else {
-            self.read.damages_untold += 1;
+            self.read.damages_more += 1;
         }
     }
 
-    pub(crate) fn damages_untold(&mut self, count: u64) {
-        self.read.damages_untold += count;
+    pub(crate) fn damages_more(&mut self, count: u64) {
+        self.read.damages_more += count;
     }
 
     pub(crate) fn finish(mut self) -> Read {

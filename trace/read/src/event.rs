@@ -18,7 +18,7 @@ pub struct FunctionKey(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u32);
 
-/// Who a [`ThreadId`] is.
+/// The thread of a [`ThreadId`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// Process, 0 where the producer does not tell.
@@ -174,7 +174,7 @@ pub struct Damage {
     pub what: String,
 }
 
-/// Who wrote a trace.
+/// The producer of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Producer {
     /// LTTng-UST (CTF 1.8): cyg_profile, cyg_profile-fast, statedump.

@@ -207,9 +207,9 @@ struct Part {
 
 /// The CPU of all parts that tell one, if it is the same.
 fn common_cpu(parts: &[Part]) -> Option<u32> {
-    let mut told = parts.iter().filter_map(|part| part.cpu);
-    let first = told.next()?;
-    told.all(|cpu| cpu == first).then_some(first)
+    let mut cpus = parts.iter().filter_map(|part| part.cpu);
+    let first = cpus.next()?;
+    cpus.all(|cpu| cpu == first).then_some(first)
 }
 
 impl Merge<'_> {
@@ -318,9 +318,9 @@ impl Merge<'_> {
                 }
             }
         }
-        block.told.drain(..).for_each(|told| symbols.tell(told));
+        block.facts.drain(..).for_each(|fact| symbols.learn(fact));
         block.damages.drain(..).for_each(|damage| delivery.damage(damage));
-        delivery.damages_untold(block.damages_untold);
+        delivery.damages_more(block.damages_more);
         lane.ended = block.ended;
         lane.block = block;
         (lane.at, lane.run) = (0, 0);

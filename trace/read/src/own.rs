@@ -122,7 +122,7 @@ pub(crate) fn index<'p, 'b>(
                 for damaged in file.damage() {
                     damage(damaged.offset, damaged.what.clone());
                 }
-                delivery.damages_untold(file.damage_more());
+                delivery.damages_more(file.damage_more());
                 all.push((path, file));
             }
             Err(error) => damage(0, format!("left out: {error}")),
@@ -355,7 +355,11 @@ mod tests {
         assert_eq!(log.producer, Some(Producer::Laneway));
         assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
         let of = |tid: u32| {
-            let number = log.threads.iter().position(|thread| thread.tid == tid).expect("told");
+            let number = log
+                .threads
+                .iter()
+                .position(|thread| thread.tid == tid)
+                .expect("a thread of the log");
             let mine = log.events.iter().filter(move |event| event.0 == number);
             mine.map(|event| (event.2.time_ns, event.2.kind)).collect::<Vec<_>>()
         };

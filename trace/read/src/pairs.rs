@@ -34,9 +34,9 @@ const ENDINGS: [(&str, &str); 8] = [
 pub(crate) fn call_of(
     name: &str,
     names: &HashSet<&str>,
-    told: &[CallPair],
+    given: &[CallPair],
 ) -> Option<(String, bool)> {
-    let by_pair = told.iter().find_map(|pair| {
+    let by_pair = given.iter().find_map(|pair| {
         let sides = [(&pair.begin, &pair.end, true), (&pair.end, &pair.begin, false)];
         sides.into_iter().find_map(|(mine, other, begins)| {
             let text = starred(mine, name)?;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_are_told_come_before_common_endings() {
+    fn pairs_that_are_given_come_before_common_endings() {
         let names = HashSet::from([
             "fw:rx_on",
             "fw:rx_off",
@@ -118,9 +118,9 @@ mod tests {
             end: end.into(),
             name: name.into(),
         };
-        let told =
+        let given =
             [pair("fw:*_on", "fw:*_off", "fw.*"), pair("go", "halt", "run"), pair("w_*", "*", "x")];
-        let found = |name| call_of(name, &names, &told);
+        let found = |name| call_of(name, &names, &given);
         assert_eq!(found("fw:rx_on"), Some(("fw.rx".into(), true)));
         assert_eq!(found("fw:rx_off"), Some(("fw.rx".into(), false)));
         assert_eq!(

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_sample_are_told() {
+    fn lines_that_are_no_sample_are_reported() {
         let log = read_text("a 9 11.000001: 1 cycles: \n\t zz\n\nnonsense\n");
         assert_eq!(log.samples.len(), 1);
         let offsets: Vec<u64> = log.read.damages.iter().map(|damage| damage.offset).collect();

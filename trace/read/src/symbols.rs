@@ -74,7 +74,7 @@ impl Module {
 
 /// What a trace tells about a process besides its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ProcessFact {
     Module { pid: u32, base: u64, bytes: u64, path: PathBuf, position_independent: bool },
     BuildId { pid: u32, base: u64, id: Vec<u8> },
     Pool { address: u64, name: String },
@@ -89,7 +89,7 @@ type Images = HashMap<(PathBuf, Vec<u8>), Option<Arc<Image>>>;
 pub struct Symbols {
     modules: Vec<Module>,
     /// Each of them, so that none is added twice, and the last one of a process at an address.
-    told_modules: HashSet<(u32, u64, PathBuf)>,
+    known_modules: HashSet<(u32, u64, PathBuf)>,
     latest_modules: HashMap<(u32, u64), usize>,
     /// Events that are calls, as the user tells them.
     pub(crate) calls: Vec<CallPair>,
@@ -204,11 +204,11 @@ impl Symbols {
         Some(symbols.into_iter().map(|(address, size, _)| (address, size)).collect())
     }
 
-    pub(crate) fn tell(&mut self, told: Told) {
-        match told {
-            Told::Module { pid, base, bytes, path, position_independent } => {
+    pub(crate) fn learn(&mut self, fact: ProcessFact) {
+        match fact {
+            ProcessFact::Module { pid, base, bytes, path, position_independent } => {
                 if self.modules.len() < MODULES_MAX
-                    && self.told_modules.insert((pid, base, path.clone()))
+                    && self.known_modules.insert((pid, base, path.clone()))
                 {
                     let build_id = Vec::new();
                     self.latest_modules.insert((pid, base), self.modules.len());
@@ -222,18 +222,18 @@ impl Symbols {
                     });
                 }
             }
-            Told::BuildId { pid, base, id } => {
+            ProcessFact::BuildId { pid, base, id } => {
                 let latest = self.latest_modules.get(&(pid, base)).copied();
                 if let Some(module) = latest.and_then(|at| self.modules.get_mut(at)) {
                     module.build_id = id;
                 }
             }
-            Told::Pool { address, name } => {
+            ProcessFact::Pool { address, name } => {
                 if self.pool_names.len() < POOLS_MAX {
                     self.pool_names.insert(address, name);
                 }
             }
-            Told::Task { key, name } => self.name_function(key, &name),
+            ProcessFact::Task { key, name } => self.name_function(key, &name),
         }
     }
 

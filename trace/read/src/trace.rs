@@ -1,6 +1,6 @@
 //! A trace as a person names it: a path.
 //!
-//! [`Trace::open`] finds out who wrote what lies there and reads what tells about it (layouts, clocks, files);
+//! [`Trace::open`] finds out the producer of what lies there and reads what tells about it (layouts, clocks, files);
 //! [`Trace::read`] passes the events to a [`Consumer`]; [`Trace::symbols`] then names what the events carry as numbers.
 //! Opening reads little; reading streams in bounded memory and decodes ahead on other cores; a trace can be read again.
 
@@ -95,8 +95,8 @@ fn open(path: &Path) -> Result<BufReader<File>, ReadError> {
 }
 
 impl Trace {
-    /// Recognises and opens what lies at `path`: a directory that contains CTF traces at any depth, or a file of one of the
-    /// other producers.
+    /// Recognises and opens what lies at `path`: a directory that contains CTF traces at any depth, or a file of one of
+    /// the other producers.
     ///
     /// # Errors
     /// [`OpenError`] if nothing there is a trace, or its metadata cannot be understood.
@@ -203,7 +203,7 @@ impl Trace {
         Ok(delivery.finish())
     }
 
-    /// Shows every record with all its fields, in the order of time, slowly: for a person who looks closely, and for
+    /// Shows every record with all its fields, in the order of time, slowly: for a reader who looks closely, and for
     /// comparing with another reader. Only traces in CTF have records; for others nothing is shown.
     ///
     /// # Errors

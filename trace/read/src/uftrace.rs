@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_foreign_lines_are_told() {
+    fn losses_and_foreign_lines_are_reported() {
         let log = read_text("reading 7.dat\n1.000000001 7: [lost ] 12 records\nhello\n");
         assert_eq!(log.losses[0].0.events, Some(12));
         assert!(log.read.damages[0].what.contains("hello"));

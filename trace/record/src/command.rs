@@ -23,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// finishing.
 const TERMINAL_GRACE: Duration = Duration::from_millis(1500);
 
-/// How urgently somebody wants the command to end. Clones are the same wish.
+/// How urgently the command is to end. Clones are the same wish.
 #[derive(Clone, Debug, Default)]
 pub struct Urgency(Arc<AtomicU8>);
 
@@ -58,7 +58,7 @@ pub struct Ended {
     pub interrupted: bool,
 }
 
-/// Runs `command` to its end, or until somebody wants it to end.
+/// Runs `command` to its end, or until it is asked to end.
 pub(crate) fn run(
     command: &[OsString],
     environment: &[(&str, OsString)],
@@ -87,7 +87,7 @@ struct Guarded(Child);
 impl Guarded {
     fn wait(&mut self, urgency: &Urgency) -> Result<ExitStatus, RecordError> {
         let mut asked_at: Option<Instant> = None;
-        let mut told = 0;
+        let mut sent_level = 0;
         loop {
             let ended = self.0.try_wait().map_err(|source| RecordError::Command {
                 command: format!("process {}", self.0.id()),
@@ -99,13 +99,13 @@ impl Guarded {
             let level = urgency.level();
             if level > 0 {
                 let asked_at = *asked_at.get_or_insert_with(Instant::now);
-                if level > told && (level > 1 || asked_at.elapsed() >= TERMINAL_GRACE) {
+                if level > sent_level && (level > 1 || asked_at.elapsed() >= TERMINAL_GRACE) {
                     self.tell(match level {
                         1 if !ignores(self.0.id(), Signal::INT) => Signal::INT,
                         1 | 2 => Signal::TERM,
                         _ => Signal::KILL,
                     });
-                    told = level;
+                    sent_level = level;
                 }
             }
             thread::sleep(LOOK_INTERVAL);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_command_is_told_as_it_was() {
+    fn the_end_of_a_command_is_reported_as_it_was() {
         let run = |script: &str| run(&words(&["sh", "-c", script]), &[], &Urgency::new()).unwrap();
         assert_eq!((run("exit 3").code, run("exit 3").signal), (Some(3), None));
         assert_eq!((run("kill -9 $$").code, run("kill -9 $$").signal), (None, Some(9)));

@@ -17,24 +17,24 @@ pub enum RecordError {
         package: &'static str,
     },
     /// A foreign program failed.
-    #[error("`{command}` failed ({status}): {said}")]
+    #[error("`{command}` failed ({status}): {printed}")]
     Refused {
         /// What was run.
         command: String,
         /// How it ended.
         status: String,
         /// The end of its output.
-        said: String,
+        printed: String,
     },
     /// A foreign program did not get ready.
-    #[error("`{program}` is not ready after {seconds} s: {said}")]
+    #[error("`{program}` is not ready after {seconds} s: {printed}")]
     NotReady {
         /// Which.
         program: &'static str,
         /// How long it was waited for.
         seconds: u64,
         /// Its output.
-        said: String,
+        printed: String,
     },
     /// The command could not be started.
     #[error(

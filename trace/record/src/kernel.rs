@@ -35,7 +35,8 @@ pub const RING_BYTES: u32 = 1 << 21;
 
 /// How long a round waits for events.
 const ROUND: Duration = Duration::from_millis(5);
-/// Events that are younger than this wait for the next round: a program that an interrupt holds up submits its record late.
+/// Events that are younger than this wait for the next round: a program that an interrupt holds up submits its record
+/// late.
 const SETTLED_NS: u64 = 2_000_000;
 /// Between two readings of the clocks.
 const SYNC_NS: u64 = 1_000_000_000;
@@ -423,7 +424,7 @@ fn returned(value: u64) -> u64 {
     u64::from(clipped as u32)
 }
 
-/// Who it is, as far as it still is: a thread that has ended has no name left.
+/// Its name, as far as it still has one: a thread that has ended has no name left.
 fn thread_of(event: Event) -> ThreadInfo {
     let place = format!("/proc/{}/task/{}/comm", event.tgid, event.tid);
     let name = fs::read_to_string(place).map(|name| name.trim().to_owned());
@@ -499,12 +500,16 @@ mod tests {
         fs::remove_file(path).unwrap();
         let file = TraceFile::open(&bytes).unwrap();
         let mut on_ns = 0;
-        let mut came_ns = None;
+        let mut switched_in_ns = None;
         for Happening { time_ns, what, .. } in file.happenings() {
             match what {
-                What::SwitchedIn => assert_eq!(came_ns.replace(time_ns), None, "it came twice"),
+                What::SwitchedIn => {
+                    assert_eq!(switched_in_ns.replace(time_ns), None, "it switched in twice")
+                }
                 // Of the first stay only the end is in the file.
-                What::SwitchedOut { .. } => on_ns += time_ns - came_ns.take().unwrap_or(time_ns),
+                What::SwitchedOut { .. } => {
+                    on_ns += time_ns - switched_in_ns.take().unwrap_or(time_ns)
+                }
                 _ => {}
             }
         }

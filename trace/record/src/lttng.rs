@@ -163,9 +163,9 @@ impl LttngSession {
         let Some(name) = self.session.take() else { unreachable!("a session ends once") };
         let stopped = self.run(&["stop", &name]);
         let destroyed = self.run(&["destroy", &name]);
-        let said = stopped?;
+        let printed = stopped?;
         destroyed?;
-        let warnings = said.lines().map(str::trim).filter(|line| line.starts_with("Warning"));
+        let warnings = printed.lines().map(str::trim).filter(|line| line.starts_with("Warning"));
         Ok(LttngSummary {
             path: self.output.clone(),
             bytes: folder_bytes(&self.output),
@@ -184,7 +184,7 @@ impl LttngSession {
                 return Err(RecordError::NotReady {
                     program: "lttng-sessiond",
                     seconds: PATIENCE.as_secs(),
-                    said: daemon.said(),
+                    printed: daemon.printed(),
                 });
             }
             thread::sleep(LOOK_INTERVAL);
@@ -307,10 +307,10 @@ impl Daemon {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    fn said(&self) -> String {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let said = program::last_lines(&said);
-        if said.is_empty() { "it printed nothing".to_owned() } else { said }
+    fn printed(&self) -> String {
+        let printed = fs::read_to_string(&self.log).unwrap_or_default();
+        let printed = program::last_lines(&printed);
+        if printed.is_empty() { "it printed nothing".to_owned() } else { printed }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Lines of a program's messages in an error; the last ones say what is wrong.
-const SAID_LINES: usize = 6;
+const PRINTED_LINES: usize = 6;
 
 /// Where a program is, if it is in PATH, or in the folders of administrators, which are often not.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
@@ -32,19 +32,19 @@ pub(crate) fn run(command: &mut Command) -> Result<String, RecordError> {
         .stdin(Stdio::null())
         .output()
         .map_err(|source| RecordError::Command { command: shown.clone(), source })?;
-    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-    let said = String::from_utf8_lossy(&said);
+    let printed = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    let printed = String::from_utf8_lossy(&printed);
     if output.status.success() {
-        return Ok(said.into_owned());
+        return Ok(printed.into_owned());
     }
     let status = output.status.to_string();
-    Err(RecordError::Refused { command: shown, status, said: last_lines(&said) })
+    Err(RecordError::Refused { command: shown, status, printed: last_lines(&printed) })
 }
 
 /// The end of what a program printed, on one line.
-pub(crate) fn last_lines(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(SAID_LINES)..].join("; ")
+pub(crate) fn last_lines(printed: &str) -> String {
+    let lines: Vec<&str> = printed.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(PRINTED_LINES)..].join("; ")
 }
 
 fn shown(command: &Command) -> String {

@@ -82,7 +82,7 @@ fn recorded(plan: &Plan, urgency: &Urgency) -> Option<Recorded> {
 }
 
 #[test]
-fn the_kernels_part_of_a_command_and_its_children_is_told() {
+fn the_kernels_part_of_a_command_and_its_children_is_reported() {
     let _alone = alone();
     let folder = Folder::new();
     let script = "for i in 1 2 3; do sleep 0.02; done; exit 7";
@@ -190,7 +190,7 @@ fn page_faults_have_a_begin_and_an_end() {
 }
 
 #[test]
-fn nobody_else_is_in_the_kernels_trace() {
+fn no_other_process_is_in_the_kernels_trace() {
     let _alone = alone();
     let folder = Folder::new();
     let plan = plan(&["sleep", "0.05"], &folder, With::Nothing, true);

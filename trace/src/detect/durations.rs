@@ -283,9 +283,9 @@ pub(super) fn periodic(case: &Case<'_>) -> Periodic {
             best = Some((found, row, thread, timed.width_ns * by as u64));
         }
     }
-    if let Some(told) = recurring(case, finding.clone()) {
+    if let Some(recurrent) = recurring(case, finding.clone()) {
         let in_durations = best.map(|(found, .., width_ns)| found.buckets * width_ns as f64);
-        return Periodic { finding: told, period_ns: in_durations };
+        return Periodic { finding: recurrent, period_ns: in_durations };
     }
     if looked == 0 {
         return silent(finding.unmeasurable(format!(
@@ -336,7 +336,7 @@ pub(super) fn periodic(case: &Case<'_>) -> Periodic {
         period_ns / 1e6,
         packets.map_or_else(String::new, |packets| format!(" (about {packets:.0} packets)"))
     );
-    finding.sentence.extend(tick.map(|told| format!(" {told}")));
+    finding.sentence.extend(tick.map(|text| format!(" {text}")));
     Periodic { finding, period_ns: Some(period_ns) }
 }
 
@@ -373,8 +373,9 @@ fn while_packets_come(timed: &Timed, by: usize, levels: Vec<Option<f64>>) -> Vec
     if timed.buckets.iter().all(|bucket| bucket.packets == 0) {
         return levels;
     }
-    let came = timed.buckets.chunks(by).map(|chunk| chunk.iter().any(|bucket| bucket.packets > 0));
-    levels.into_iter().zip(came).map(|(level, came)| level.filter(|_| came)).collect()
+    let received =
+        timed.buckets.chunks(by).map(|chunk| chunk.iter().any(|bucket| bucket.packets > 0));
+    levels.into_iter().zip(received).map(|(level, received)| level.filter(|_| received)).collect()
 }
 
 pub(super) fn common_slowness(case: &Case<'_>) -> Finding {

@@ -135,9 +135,9 @@ pub(super) fn of(report: &Report, costs: [Cost; 3], per_packet: bool) -> Vec<Fig
         let weight = work.less(costs[1]) / worked.max(1.0);
         figures.push(Figure { weight, ..timed(Table::Functions, &row.name, work) });
     }
-    let told = analysis.functions.iter().zip(&report.works.functions);
-    let told = told.filter_map(|(row, work)| Some((row, work, row.durations.p99_ns?)));
-    for (row, work, p99_ns) in told.take(CALLS_MAX) {
+    let functions = analysis.functions.iter().zip(&report.works.functions);
+    let functions = functions.filter_map(|(row, work)| Some((row, work, row.durations.p99_ns?)));
+    for (row, work, p99_ns) in functions.take(CALLS_MAX) {
         figures.push(Figure {
             good,
             known_to: PERCENTILE_WITHIN,
@@ -169,12 +169,12 @@ fn load(report: &Report) -> Vec<Figure> {
 /// Packets lost, where the trace counts them: a loss is not wanted under any load.
 fn losses(report: &Report, figures: &mut Vec<Figure>) {
     let analysis = &report.analysis;
-    if !analysis.losses.told {
+    if !analysis.losses.known {
         return;
     }
     let lost: u64 = analysis.losses.rows.iter().map(|row| row.packets).sum();
-    let came = analysis.packets.received.unwrap_or(0) + lost;
-    let share = (came > 0).then(|| lost as f64 / came as f64);
+    let offered = analysis.packets.received.unwrap_or(0) + lost;
+    let share = (offered > 0).then(|| lost as f64 / offered as f64);
     let lost = Figure::share(Table::Losses, "packets lost", 0.001, share);
     figures.push(Figure { good: Good::AlwaysLow, ..lost });
 }

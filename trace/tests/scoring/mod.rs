@@ -38,8 +38,8 @@ macro_rules! score_all {
             a_costly_refill_cycle_is_found: With(Fault::Cycle), ["D6"], ["D3", "D4", "D11"];
             stalls_are_found: With(Fault::Stall), ["D7"], [];
             stalls_by_preemption_are_found: With(Fault::Preemption), ["D7"], [];
-            loss_is_told: With(Fault::Loss), ["D12"], [];
-            a_costly_tracer_is_told: With(Fault::Overhead), ["D12"], [];
+            loss_is_reported: With(Fault::Loss), ["D12"], [];
+            a_costly_tracer_is_reported: With(Fault::Overhead), ["D12"], [];
             // Everything has two speeds then.
             a_slow_cpu_is_common_to_all_functions: With(Fault::Contention), ["D5"], ["D3", "D4"];
             imbalance_is_found: With(Fault::Imbalance), ["D9"], [];
@@ -103,17 +103,17 @@ pub(crate) fn score(
         let is = |state: State| analysis.findings.iter().filter(move |f| f.state == state);
         let hit = expected.iter().all(|id| is(State::Fired).any(|finding| finding.id == *id));
         hits += u64::from(hit);
-        let told = |findings: Vec<&laneway_trace::result::Finding>| -> Vec<String> {
+        let names = |findings: Vec<&laneway_trace::result::Finding>| -> Vec<String> {
             findings.iter().map(|f| format!("seed {seed}: {} {}", f.id, f.sentence)).collect()
         };
         if !hit {
             let asked = analysis.findings.iter().filter(|f| expected.contains(&f.id.as_str()));
-            missed.extend(told(asked.collect()));
+            missed.extend(names(asked.collect()));
         }
         let wrong = is(State::Fired)
             .filter(|finding| !expected.contains(&finding.id.as_str()))
             .filter(|finding| !may_follow(&finding.id));
-        let wrong = told(wrong.collect());
+        let wrong = names(wrong.collect());
         if !wrong.is_empty() {
             alarms.push(wrong);
         }

@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! Which crates may depend on which.
 //!
 //! `cli, python` -> `lab` -> `registry` -> `{engine, lanes, apps}` -> `kinds` -> `{flow, terminal, ...}` -> `spec` ->
 //! `core`; `wire` stands beside it, `bpf`, `stack` and `tls` stand below those that use them.
@@ -9,7 +9,7 @@ use super::{Violation, numbered};
 use crate::tree::Tree;
 use crate::workspace::{Dependency, Member, Use};
 
-/// A kind of crate: its folders (`x/*` is every folder directly in `x`) and whom it may use.
+/// A kind of crate: its folders (`x/*` is every folder directly in `x`) and the kinds it may use.
 struct Role {
     name: &'static str,
     folders: &'static [&'static str],

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_binary_the_reason_is_said() {
+    fn without_a_binary_the_reason_is_reported() {
         let reason = laneway_verbs(Path::new("/nonexistent")).expect_err("nothing is built there");
         assert!(reason.contains("cargo build"), "{reason}");
     }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_subject_is_said() {
+    fn what_is_wrong_with_a_subject_is_reported() {
         for (subject, word) in [
             ("stack: added a test", "`added`"),
             ("stack: fixing the clock", "`fixing`"),

@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn a_name_is_worn_so_often_and_a_ceiling_only_falls() {
-        let worn = "struct Told;\n".repeat(SAME_NAME_MAX);
+        let worn = "struct Sent;\n".repeat(SAME_NAME_MAX);
         assert_eq!(violations(&[STATES, ("lab/src/a.rs", &worn)]), [""; 0]);
-        let again = ("lab/src/b.rs", "enum Told {}\n");
+        let again = ("lab/src/b.rs", "enum Sent {}\n");
         let more = violations(&[STATES, ("lab/src/a.rs", &worn), again]);
         assert_eq!(more.len(), SAME_NAME_MAX + 1, "{more:?}");
         let states = "struct State;\n".repeat(3 + SLACK);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_code_is_told_from_prose() {
+    fn sleeping_code_is_distinguished_from_prose() {
         assert_eq!(
             lines("a.rs", "// let a = b();\n// if full {\n//     self.drop();\n"),
             [1, 2, 3]

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_names_is_dead() {
+    fn a_file_that_no_module_names_is_dead() {
         let files = [
             ("lanes/a/src/lib.rs", "// mod old;\nmod ring;\n"),
             ("lanes/a/src/ring.rs", ""),

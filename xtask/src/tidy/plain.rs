@@ -31,12 +31,15 @@ const fn nowhere(word: &'static str, ceiling: usize, say: &'static str) -> Word 
 }
 
 const WORDS: &[Word] = &[
-    nowhere("came", 8, "received, arrived, or was read"),
-    nowhere("lent", 4, "borrowed, shared, or handed over"),
-    nowhere("nobody", 4, "no arm, no program, no reader: the noun"),
-    word("said", 2, "reported, printed, stated, or sent"),
-    word("told", 2, "reported, configured, set, or given"),
-    word("whatever", 8, "any, every, all: with the noun"),
+    nowhere("anybody", 0, "any host, any process, any user: the noun"),
+    nowhere("came", 0, "received, arrived, or was read"),
+    word("everybody", 0, "all hosts, all clients, all readers: the noun"),
+    nowhere("lent", 0, "borrowed, shared, or handed over"),
+    nowhere("nobody", 0, "no arm, no program, no reader: the noun"),
+    nowhere("said", 0, "reported, printed, stated, or sent"),
+    nowhere("told", 0, "reported, configured, set, or given"),
+    word("somebody", 0, "another process, a user, a host: the noun"),
+    word("whatever", 0, "any, every, all: with the noun"),
     nowhere("whoever", 0, "the program, the user, the process: the noun"),
 ];
 

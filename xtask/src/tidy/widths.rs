@@ -11,7 +11,6 @@ const COMMENT_COLUMNS_MAX: usize = 120;
 /// Where wider comments are left, and how many lines at most: rows only fall.
 const LEFT: &[(&str, usize)] = &[
     ("crates/journal/src/writer.rs", 2),
-    ("lab/src/bench", 4),
     ("lab/src/copies.rs", 4),
     ("lab/src/trial", 8),
     ("lanes/socket/src/sys.rs", 1),

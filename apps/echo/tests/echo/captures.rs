@@ -36,7 +36,7 @@ pub(crate) fn asked_for(captures: &[Capture]) -> Config {
         addresses.extend(asked(&sent.bytes).filter(|a| is_host(*a)));
         solicitors.extend(solicitor(&sent.bytes));
     }
-    // Solicitations are few, and most hosts that send some are asked for too: who asks is not us.
+    // Solicitations are few, and most hosts that send some are asked for too: the host that asks is not us.
     let addresses = addresses.difference(&solicitors).copied().take(ADDRESSES_MAX).collect();
     Config { addresses, ..config(&[]) }
 }
@@ -57,7 +57,7 @@ fn packet(frame: &[u8]) -> Option<(usize, u16)> {
     None
 }
 
-/// Who sent a neighbour solicitation.
+/// The sender of a neighbour solicitation.
 fn solicitor(frame: &[u8]) -> Option<IpAddr> {
     let (at, kind) = packet(frame)?;
     let packet = &frame[at..];

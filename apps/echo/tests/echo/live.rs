@@ -167,7 +167,7 @@ fn go<L: FrameLane>(
 }
 
 /// The output of a program run on the asking side; `None`, reported as a skip, when it is not installed.
-fn said(topology: &Topology, program: &str, arguments: &str) -> Option<String> {
+fn output_of(topology: &Topology, program: &str, arguments: &str) -> Option<String> {
     if let Err(e) = std::process::Command::new(program).arg("-V").output()
         && e.kind() == io::ErrorKind::NotFound
     {
@@ -185,7 +185,7 @@ fn said(topology: &Topology, program: &str, arguments: &str) -> Option<String> {
 /// longer than twice the longest time so far.
 fn pings(topology: &Topology, arguments: &str, count: usize, is_marked: bool) {
     let arguments = format!("-c {count} -W 30 {arguments}");
-    let Some(text) = said(topology, "ping", &arguments) else { return };
+    let Some(text) = output_of(topology, "ping", &arguments) else { return };
     let want = format!("{count} packets transmitted, {count} received");
     assert!(text.contains(&want), "ping {arguments}: {text}");
     assert!(!text.contains("DUP!") && !text.contains("wrong data"), "{text}");
@@ -202,16 +202,16 @@ fn ask_everything(topology: &Topology) {
     // Data of zeros alone, the case in which both forms of a zero checksum can come up.
     pings(topology, "-l 5 -p 00 -e 0 10.77.0.9", 5, true);
     pings(topology, "-6 -l 5 -s 1400 fd00:77::9", 5, true);
-    if let Some(text) = said(topology, "arping", "-c 3 -I gen0 10.77.0.9") {
+    if let Some(text) = output_of(topology, "arping", "-c 3 -I gen0 10.77.0.9") {
         let is_answered = ["Received 3 response", "3 packets received"];
         assert!(is_answered.iter().any(|want| text.contains(want)), "{text}");
     }
-    if let Some(text) = said(topology, "hping3", "-1 -c 5 -i u10000 10.77.0.9") {
+    if let Some(text) = output_of(topology, "hping3", "-1 -c 5 -i u10000 10.77.0.9") {
         assert!(text.contains("5 packets received"), "{text}");
     }
     // It ends with its last request and, after a turn without its CPU, counts a reply less: asked again then.
     let all = |text: &String| text.contains("Rcvd: 5");
-    let asked = || said(topology, "nping", "--icmp -c 5 --delay 10ms 10.77.0.9");
+    let asked = || output_of(topology, "nping", "--icmp -c 5 --delay 10ms 10.77.0.9");
     if let Some(text) = asked() {
         let again = (0..3).filter_map(|_| asked());
         assert!(all(&text) || again.take(3).any(|text| all(&text)), "{text}");
@@ -340,7 +340,7 @@ const UNUSUAL: [(&str, &str, Fate, u64); 7] = [
     // Record route: options in the header.
     ("ping", "-c 3 -i 0.01 -W 1 -R 10.77.0.9", Fate::PassedOptions, 3),
     ("ping", "-c 3 -i 0.01 -W 1 -T tsonly 10.77.0.9", Fate::PassedOptions, 3),
-    // To everybody on the cable.
+    // To all hosts on the cable.
     ("ping", "-c 3 -i 0.2 -W 1 -b 10.77.0.255", Fate::PassedGroup, 3),
     ("ping", "-6 -c 3 -i 0.01 -W 1 -I gen0 ff02::1", Fate::PassedGroup, 3),
     ("ping", "-c 2 -i 0.01 -W 1 -s 4000 10.77.0.9", Fate::PassedFragment, 6),
@@ -357,7 +357,7 @@ fn what_real_programs_send_that_is_no_plain_ping_is_left_to_the_stack() {
         let mut wanted = [0; Fate::COUNT];
         let served = serve(&topology, spec, &config(), || {
             for (program, arguments, fate, frames) in UNUSUAL {
-                if said(&topology, program, arguments).is_some() {
+                if output_of(&topology, program, arguments).is_some() {
                     wanted[fate as usize] += frames;
                 }
             }
@@ -385,9 +385,9 @@ fn a_flood_with_made_up_sources_is_held_by_the_limit_of_all() {
         let mut is_flooded = false;
         let served = serve(&topology, spec, &Config { limits, ..config() }, || {
             // So that the flood itself need not ask.
-            let _ = said(&topology, "ping", "-c 1 -W 1 10.77.0.9");
+            let _ = output_of(&topology, "ping", "-c 1 -W 1 10.77.0.9");
             let flood = "-1 -c 300 -i u1000 --rand-source 10.77.0.9";
-            is_flooded = said(&topology, "hping3", flood).is_some();
+            is_flooded = output_of(&topology, "hping3", flood).is_some();
             all_have_been_seen(&topology);
         });
         if !is_flooded {
@@ -421,10 +421,10 @@ fn exchange(topology: &Topology, frames: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
 fn transmit(lane: &mut PacketLane, frame: &[u8]) {
     let port = PortId(0);
     let burst = lane.lend(port, 1).unwrap_or_else(|e| panic!("{e}"));
-    let mut lent = burst.frame_mut(0);
-    assert!(lent.set_len(frame.len()), "a buffer holds it");
-    lent.bytes_mut().copy_from_slice(frame);
-    lent.set_verdict(Verdict::Tx);
+    let mut borrowed = burst.frame_mut(0);
+    assert!(borrowed.set_len(frame.len()), "a buffer holds it");
+    borrowed.bytes_mut().copy_from_slice(frame);
+    borrowed.set_verdict(Verdict::Tx);
     lane.settle(port).unwrap_or_else(|e| panic!("{e}"));
 }
 
@@ -519,7 +519,7 @@ fn what_the_limit_refuses_is_counted_once_and_never_answered() {
                 let lane = PacketLane::open(&spec, &["gen0"], OpenOptions::default());
                 let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
                 // How many of its answers ping sees depends on how long it waits for the last.
-                said(&topology, "ping", "-c 20 -i 0.005 -W 1 10.77.0.9")?;
+                output_of(&topology, "ping", "-c 20 -i 0.005 -W 1 10.77.0.9")?;
                 Some(echoes_before_an_answer_to_arp(&mut lane))
             };
             received = topology.generator.namespace.enter(ask).unwrap_or_else(|e| panic!("{e}"));

@@ -254,7 +254,7 @@ fn passed_neighbours() -> Vec<Row> {
         strange_arp("ARP with our own address as sender", |a| a.sender.1 = [10, 77, 0, 9]),
         strange_arp("ARP from a group", |a| a.sender.1 = [224, 0, 0, 1]),
         strange_arp("ARP from loopback", |a| a.sender.1 = [127, 0, 0, 1]),
-        strange_arp("ARP from nobody's network", |a| a.sender.1 = [0, 1, 2, 3]),
+        strange_arp("ARP from a foreign network", |a| a.sender.1 = [0, 1, 2, 3]),
         strange_arp("ARP from a group's hardware", |a| a.sender.0[0] |= 1),
         strange_arp("ARP in a group's frame back", |a| a.link.source[0] |= 1),
         strange("a duplicate address probe", |s| s.source = [0; 16]),
@@ -291,7 +291,11 @@ fn dropped() -> Vec<Row> {
         ),
         left("from everybody", DroppedSource, ping4().with(|p| p.source = [255; 4]).frame()),
         left("from a group", DroppedSource, ping4().with(|p| p.source = [239, 1, 1, 1]).frame()),
-        left("from nobody", DroppedSource, ping4().with(|p| p.source = [0; 4]).frame()),
+        left(
+            "from the unspecified address",
+            DroppedSource,
+            ping4().with(|p| p.source = [0; 4]).frame(),
+        ),
         left("from loopback", DroppedSource, ping4().with(|p| p.source = [127, 0, 0, 1]).frame()),
         left(
             "from a reserved address",
@@ -304,7 +308,11 @@ fn dropped() -> Vec<Row> {
             DroppedSource,
             ping4().with(|p| p.link.source = GROUP_MAC).frame(),
         ),
-        left("from nobody over IPv6", DroppedSource, ping6().with(|p| p.source = [0; 16]).frame()),
+        left(
+            "from the unspecified address over IPv6",
+            DroppedSource,
+            ping6().with(|p| p.source = [0; 16]).frame(),
+        ),
         left("from loopback over IPv6", DroppedSource, {
             ping6().with(|p| (p.source, p.source[15]) = ([0; 16], 1)).frame()
         }),

@@ -1,4 +1,4 @@
-//! The columns of flows: who and when, then volume, timing, TCP and derived values of each direction.
+//! The columns of flows: ends and times, then volume, timing, TCP and derived values of each direction.
 
 use super::kit::{Column, Table, about, address, list, number, optional, text, timestamp};
 use super::{FLAG_NAMES, FlowRow, Profile};

@@ -166,7 +166,7 @@ impl<R> Table<R> {
     /// Name, type, unit and definition of every column, and what other tools call it.
     pub(crate) fn described(&self) -> Vec<Vec<String>> {
         let describe = |field: &Arc<Field>| {
-            let said = |key: &str| field.metadata().get(key).cloned().unwrap_or_default();
+            let metadata = |key: &str| field.metadata().get(key).cloned().unwrap_or_default();
             let mut others: Vec<String> = field
                 .metadata()
                 .iter()
@@ -177,8 +177,8 @@ impl<R> Table<R> {
             vec![
                 field.name().clone(),
                 format!("{}{null}", field.data_type()),
-                said("unit"),
-                said("definition"),
+                metadata("unit"),
+                metadata("definition"),
                 others.join("; "),
             ]
         };

@@ -14,7 +14,7 @@ const FLOAT_ERROR_MAX: f64 = 1e-12;
 /// Address (IPv4-mapped) and port.
 pub(crate) type End = (Ipv6Addr, u16);
 
-/// Whose flow it is, and who sent its first packet.
+/// The ends of the flow, and the one that sent its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) proto: u8,

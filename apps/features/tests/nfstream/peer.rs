@@ -62,13 +62,14 @@ fn succeeded(run: std::io::Result<Output>) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stderr, output.stdout].into_iter().find_map(|said| last_line(&said));
-    Err(said.unwrap_or_else(|| output.status.to_string()))
+    let printed =
+        [output.stderr, output.stdout].into_iter().find_map(|printed| last_line(&printed));
+    Err(printed.unwrap_or_else(|| output.status.to_string()))
 }
 
-fn last_line(said: &[u8]) -> Option<String> {
-    let said = String::from_utf8_lossy(said);
-    let line = said.lines().rev().find(|line| !line.trim().is_empty())?;
+fn last_line(printed: &[u8]) -> Option<String> {
+    let printed = String::from_utf8_lossy(printed);
+    let line = printed.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(line.trim().to_owned())
 }
 
@@ -96,8 +97,8 @@ pub(crate) fn flows(
     let paths: Vec<_> = captures.iter().map(|capture| capture.path.to_string_lossy()).collect();
     let paths = serde_json::to_vec(&paths).expect("strings are JSON");
     if !finish(child, &paths) {
-        let said = fs::read(&complaints).unwrap_or_default();
-        let why = last_line(&said).unwrap_or_default();
+        let printed = fs::read(&complaints).unwrap_or_default();
+        let why = last_line(&printed).unwrap_or_default();
         panic!("NFStream failed: {why}; remove {} to have it installed anew", kept().display());
     }
 

@@ -70,9 +70,9 @@ fn all_fields() -> Vec<Field> {
 fn every_column_states_unit_and_definition() {
     for field in all_fields() {
         for key in ["unit", "definition"] {
-            let said = field.metadata().get(key).map_or("", String::as_str);
-            assert!(!said.is_empty(), "{} has no {key}", field.name());
-            assert!(!said.contains('\n') && !said.contains("  "), "{}: {said:?}", field.name());
+            let value = field.metadata().get(key).map_or("", String::as_str);
+            assert!(!value.is_empty(), "{} has no {key}", field.name());
+            assert!(!value.contains('\n') && !value.contains("  "), "{}: {value:?}", field.name());
         }
     }
 }

@@ -256,7 +256,7 @@ fn parts_of_one_capture_have_its_flows_where_they_are_joined() {
 
 /// LINKTYPE_RAW has no link header, LINUX_SLL one of 16 bytes.
 #[test]
-fn rows_state_the_lengths_of_the_link_that_the_frames_came_from() {
+fn rows_state_the_lengths_of_the_link_that_the_frames_arrived_by() {
     for link_extra in [-14, -10, 2] {
         let mut frame = datagram(1, 0);
         frame.link_extra = link_extra;
@@ -468,7 +468,7 @@ fn an_output_that_fails_ends_the_run_for_every_number_of_workers() {
 }
 
 #[test]
-fn a_parquet_file_is_the_same_byte_for_byte_whoever_encodes_its_columns() {
+fn a_parquet_file_is_the_same_byte_for_byte_with_any_number_of_encoders() {
     // One whole row group and part of another, over the end of a source.
     let frames = traffic(100_000);
     let config = Config { level: Level::Packet, ..Config::default() };

@@ -126,16 +126,16 @@ fn cells(batch: &RecordBatch, row: usize) -> Vec<Option<String>> {
     batch.columns().iter().map(|c| text(c.as_ref(), row)).collect()
 }
 
-fn said(schema: &Schema, key: &str) -> String {
+fn metadata(schema: &Schema, key: &str) -> String {
     schema.metadata().get(key).unwrap_or_else(|| panic!("{key}")).clone()
 }
 
 fn check_metadata(schema: &Schema, original: &Schema) {
-    assert_eq!(said(schema, "laneway.lost.record_ring_full"), "17");
-    assert_eq!(said(schema, "laneway.lost.rx_queue_full"), "4");
-    assert_eq!(said(schema, "laneway.lost.total"), "21");
-    assert_eq!(said(schema, "laneway.sources"), "a.pcap");
-    assert_eq!(said(schema, "laneway.profile"), "full");
+    assert_eq!(metadata(schema, "laneway.lost.record_ring_full"), "17");
+    assert_eq!(metadata(schema, "laneway.lost.rx_queue_full"), "4");
+    assert_eq!(metadata(schema, "laneway.lost.total"), "21");
+    assert_eq!(metadata(schema, "laneway.sources"), "a.pcap");
+    assert_eq!(metadata(schema, "laneway.profile"), "full");
     assert_eq!(schema.fields(), original.fields(), "names, types and definitions");
 }
 
@@ -191,7 +191,7 @@ fn an_arrow_file_reads_back_equal_with_losses_in_its_schema() {
         assert_eq!(reader.num_batches(), 3);
         check_metadata(&reader.schema(), &batch.schema());
         check_batches(reader, &batch);
-        // Who reads it as a stream, from behind the magic, finds the batches too.
+        // A reader that takes it as a stream, from behind the magic, finds the batches too.
         let mut file = File::open(&path).unwrap();
         file.seek(SeekFrom::Start(64)).unwrap();
         check_batches(StreamReader::try_new(file, None).unwrap(), &batch);
@@ -216,8 +216,8 @@ fn an_arrow_file_is_one_to_the_readers_that_people_use() {
             assert_eq!(String::from_utf8_lossy(&child.stdout), format!("{rows} {rows} 21\n"));
         }
         Ok(child) => {
-            let said = String::from_utf8_lossy(&child.stderr);
-            assert!(said.contains("No module named"), "{said}");
+            let printed = String::from_utf8_lossy(&child.stderr);
+            assert!(printed.contains("No module named"), "{printed}");
             skip("no pyarrow; pip install pyarrow, and name its Python in LANEWAY_TEST_PYTHON");
         }
         Err(error) => skip(format!("no program `python3`: {error}")),
@@ -244,7 +244,7 @@ fn rows_that_are_not_all_there_say_so_where_the_format_has_a_place_for_it() {
                 Format::Arrow => FileReader::try_new(file, None).unwrap().schema(),
                 _ => StreamReader::try_new(file, None).unwrap().schema(),
             };
-            assert_eq!(said(&schema, "laneway.complete"), complete, "{format:?}");
+            assert_eq!(metadata(&schema, "laneway.complete"), complete, "{format:?}");
             let reason = schema.metadata().get("laneway.incomplete").map(String::as_str);
             assert_eq!(reason, why, "{format:?}");
         }
@@ -352,18 +352,18 @@ fn a_file_without_rows_still_says_what_its_columns_are() {
             Format::Parquet => {
                 let builder = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
                 assert_eq!(builder.schema().fields(), schema.fields());
-                assert_eq!(said(builder.schema(), "laneway.lost.total"), "0");
+                assert_eq!(metadata(builder.schema(), "laneway.lost.total"), "0");
             }
             Format::Arrow => {
                 let mut reader = FileReader::try_new(file, None).unwrap();
                 assert_eq!(reader.schema().fields(), schema.fields());
-                assert_eq!(said(&reader.schema(), "laneway.lost.total"), "0");
+                assert_eq!(metadata(&reader.schema(), "laneway.lost.total"), "0");
                 assert!(reader.next().is_none());
             }
             Format::ArrowStream => {
                 let mut reader = StreamReader::try_new(file, None).unwrap();
                 assert_eq!(reader.schema().fields(), schema.fields());
-                assert_eq!(said(&reader.schema(), "laneway.lost.total"), "0");
+                assert_eq!(metadata(&reader.schema(), "laneway.lost.total"), "0");
                 assert!(reader.next().is_none());
             }
             Format::Csv => {
@@ -487,12 +487,12 @@ fn a_disk_that_fills_up_leaves_nothing_behind() {
     match child {
         Err(error) => skip(format!("no program `unshare`: {error}")),
         Ok(child) => {
-            let said =
+            let printed =
                 String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);
-            if said.contains("mount:") {
-                return skip(format!("no file system may be mounted: {said}"));
+            if printed.contains("mount:") {
+                return skip(format!("no file system may be mounted: {printed}"));
             }
-            assert!(child.status.success() && said.contains("1 passed"), "{said}");
+            assert!(child.status.success() && printed.contains("1 passed"), "{printed}");
         }
     }
 }
@@ -528,7 +528,7 @@ fn fill_the_small_disk() {
 }
 
 #[test]
-fn a_format_is_told_by_its_name_or_suffix() {
+fn a_format_is_recognised_by_its_name_or_suffix() {
     for (name, format, suffixes) in Format::NAMES {
         assert_eq!(Format::from_name(name), Some(format));
         for suffix in suffixes {

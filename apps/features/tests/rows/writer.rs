@@ -151,7 +151,7 @@ fn a_sink_that_may_wait_loses_nothing() {
     sink.take_time();
     let rest = thread::spawn(move || {
         give(&mut sink, &records, 3 * PACKET_ROWS + 1);
-        assert_eq!(sink.lost_frames(), 1, "only what came before");
+        assert_eq!(sink.lost_frames(), 1, "only what was before");
         sink.close();
         writer
     });

@@ -211,7 +211,7 @@ proptest! {
                     agreed?;
                     bank.settle();
                     old = new.clone();
-                    // Who begins now begins with the same.
+                    // A reader that begins now begins with the same.
                     agree(&new_kernel(&bank), &new)?;
                     prop_assert_eq!(new_kernel(&bank).entries, kernel.entries.clone());
                 }
@@ -274,7 +274,7 @@ fn where_more_rules_leave_than_a_bank_can_name_the_rest_moves_to_a_new_id() {
     bank.insert(0, 0, (5_000, 5_000), &[numbered(5_000)], Effects::default()).expect("room");
     let change = bank.commit();
     assert_eq!((change.added.len(), change.removed.len()), (1_001 - gone as usize, 1_000));
-    assert!(change.settled.is_none(), "nobody is named");
+    assert!(change.settled.is_none(), "no rule is named");
     kernel.take(change, |kernel, is_new| {
         assert_eq!(finds(kernel, 0), (!is_new).then_some(0));
         assert_eq!(finds(kernel, gone), Some(gone));

@@ -144,10 +144,12 @@ impl RuleSet {
             return Err((AtPort::Behind(*other), behind(*other)));
         }
         let rule = &self.ports[usize::from(port)][&id].rule;
-        let said =
+        let port_rule =
             port_rule(rule).map_err(|why| never(format!("no port is asked, because {why}")))?;
         let Some(offload) = &mut self.offload else { return Err(never("no port is there".into())) };
-        offload.install(port, id, &said).map_err(|why| never(format!("the port refuses it: {why}")))
+        offload
+            .install(port, id, &port_rule)
+            .map_err(|why| never(format!("the port refuses it: {why}")))
     }
 
     /// Takes it from the port, and lets those that stood behind it try again.

@@ -56,7 +56,7 @@ fn numbers_and_answers_are_those_of_testpmd() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn what_is_not_there_is_reported() {
     let mut set = set();
     let why = set.run("flow destroy 0 rule 7").expect_err("no such rule").to_string();
     assert!(why.contains("#7 not found"), "{why}");
@@ -303,7 +303,7 @@ fn rules_of_before_are_offered_and_taken_back_when_the_port_closes() {
 }
 
 #[test]
-fn what_cannot_be_said_to_a_port_stays_with_the_worker_and_says_why() {
+fn what_a_port_cannot_take_stays_with_the_worker_and_says_why() {
     let (mut set, taken) = offered();
     run(&mut set, "flow create 0 ingress pattern eth / ipv4 / end actions dec_ttl / end");
     assert_eq!(set.commit(), Commit::Done);
@@ -335,7 +335,7 @@ fn every_rule_says_where_it_is_executed_and_why() {
 }
 
 #[test]
-fn a_full_table_of_the_kernel_half_is_said_before_anything_changes() {
+fn a_full_table_of_the_kernel_half_is_reported_before_anything_changes() {
     let mut set = RuleSet::for_kernel(BOUNDS);
     // Equal values: each mask has one of them, and the line the rest.
     for _ in 0..KERNEL_MASKS_MAX + KERNEL_LINE_MAX {

@@ -140,7 +140,7 @@ impl RuleFeed {
         self.decide(usize::from(port), &mut fields, bytes).fate
     }
 
-    /// As [`judge`](Self::judge), of the frames of a burst, as a worker does it; `bytes` and `told` have
+    /// As [`judge`](Self::judge), of the frames of a burst, as a worker does it; `bytes` and `report` have
     /// the frames' places in `headers`.
     #[inline]
     pub fn judge_burst(
@@ -148,16 +148,16 @@ impl RuleFeed {
         port: u16,
         headers: &[Headers],
         bytes: impl Fn(usize) -> u64,
-        mut told: impl FnMut(usize, Option<Fate>),
+        mut report: impl FnMut(usize, Option<Fate>),
     ) {
         for (part, headers) in headers.chunks(SIDE_BY_SIDE).enumerate() {
-            let mut first = [Found::NOBODY; SIDE_BY_SIDE];
+            let mut first = [Found::NONE; SIDE_BY_SIDE];
             let first = &mut first[..headers.len()];
             self.find_first(usize::from(port), |i| &headers[i].0, first);
             for (i, (headers, first)) in headers.iter().zip(first).enumerate() {
                 let (at, mut fields) = (part * SIDE_BY_SIDE + i, headers.0);
                 let decision = self.decide_from(usize::from(port), *first, &mut fields, bytes(at));
-                told(at, decision.fate);
+                report(at, decision.fate);
             }
         }
     }
@@ -201,7 +201,7 @@ impl RuleFeed {
     /// Runs the rules of a port on the fields of a frame of `bytes` bytes.
     #[inline]
     pub(crate) fn decide(&self, port: usize, fields: &mut Fields, bytes: u64) -> Decision {
-        let mut first = [Found::NOBODY];
+        let mut first = [Found::NONE];
         self.find_first(port, |_| fields, &mut first);
         self.decide_from(port, first[0], fields, bytes)
     }

@@ -106,9 +106,9 @@ impl Both {
     }
 
     fn create(&mut self, line: &str) {
-        let Ok(said) = self.kernel.run(line) else { return };
-        assert_eq!(self.user.run(line).as_ref(), Ok(&said), "{line}");
-        let id = said.trim_start_matches("Flow rule #").trim_end_matches(" created\n");
+        let Ok(answer) = self.kernel.run(line) else { return };
+        assert_eq!(self.user.run(line).as_ref(), Ok(&answer), "{line}");
+        let id = answer.trim_start_matches("Flow rule #").trim_end_matches(" created\n");
         self.ids.push(id.parse().expect("a number"));
     }
 
@@ -275,7 +275,7 @@ fn no_frame_is_matched_against_half_a_set_while_sets_are_swapped() {
             let number = u16::from_be_bytes([out[36], out[37]]).wrapping_sub(1_000);
             // Mode io, so nothing else writes the address.
             assert_eq!(out[5], number as u8, "port {number} of one set, address of another");
-            assert!(number >= latest, "an older set came back");
+            assert!(number >= latest, "an older set was in force again");
             latest = number;
             runs.fetch_add(1, Ordering::Relaxed);
         }
@@ -287,8 +287,8 @@ fn no_frame_is_matched_against_half_a_set_while_sets_are_swapped() {
             // The new ones first: so they get numbers and places of their own.
             let new = pair(number).map(|line| set.run(&line).unwrap_or_else(|e| panic!("{e}")));
             set.run(&format!("flow destroy 0 rule {} rule {}", ids[0], ids[1])).expect("there");
-            ids = new.map(|said| {
-                let id = said.trim_start_matches("Flow rule #").trim_end_matches(" created\n");
+            ids = new.map(|answer| {
+                let id = answer.trim_start_matches("Flow rule #").trim_end_matches(" created\n");
                 id.parse().expect("a number")
             });
             assert_eq!(set.commit(), Commit::Done);

@@ -110,7 +110,7 @@ fn every_mode_without_rules_is_the_same_everywhere() {
         assert_eq!(matches, 0);
         seen.extend(outcomes.iter().map(|outcome| outcome.fate));
     }
-    // Strict about whom frames are addressed to.
+    // Strict about the addresses of frames.
     let own = vec![[2, 0, 0, 0, 0, 1]; 2];
     let Compared { outcomes, .. } =
         compare("l3, own address", &Config { own, ..config(Mode::L3) }, &[], frames());

@@ -16,21 +16,21 @@ pub(crate) struct Outcome {
     pub(crate) sent: Option<(u32, Vec<u8>)>,
 }
 
-pub(crate) const TOLD_BYTES: usize = 8;
+pub(crate) const HEADER_BYTES: usize = 8;
 
 impl Outcome {
-    /// From a `struct lw_told` and the bytes.
-    pub(crate) fn read(told: &[u8], bytes: &[u8]) -> Outcome {
-        let fate = Fate::ALL[usize::from(told[0])];
+    /// From a `struct lw_outcome` and the bytes.
+    pub(crate) fn read(header: &[u8], bytes: &[u8]) -> Outcome {
+        let fate = Fate::ALL[usize::from(header[0])];
         Outcome {
             fate,
-            queue: (told[2] != 0xff).then_some(told[2]),
-            sent: is_seen(fate).then(|| (told[1].into(), bytes.to_vec())),
+            queue: (header[2] != 0xff).then_some(header[2]),
+            sent: is_seen(fate).then(|| (header[1].into(), bytes.to_vec())),
         }
     }
 }
 
-/// True where somebody sees the bytes afterwards.
+/// True where the bytes are seen afterwards.
 fn is_seen(fate: Fate) -> bool {
     matches!(fate, Fate::Forwarded | Fate::Flooded | Fate::Passed)
 }
@@ -96,10 +96,10 @@ pub(crate) fn in_the_kernel(loaded: &Loaded, frames: &[Vec<u8>]) -> Vec<Outcome>
     let run = |frame: &Vec<u8>| {
         let input = RunInput { frame, meta: &[], repeat: 1 };
         let output = prog_run(loaded.program(), input).unwrap_or_else(|e| panic!("{e}"));
-        let mut told = Vec::new();
-        let read = loaded.maps().visit("told", &mut |_, value| told = value.to_vec());
+        let mut header = Vec::new();
+        let read = loaded.maps().visit("outcome", &mut |_, value| header = value.to_vec());
         read.unwrap_or_else(|e| panic!("{e}"));
-        let outcome = Outcome::read(&told, &output.frame);
+        let outcome = Outcome::read(&header, &output.frame);
         let verdict = match &outcome {
             Outcome { fate: Fate::Passed, .. } => XDP_PASS,
             Outcome { sent: Some((0, _)), .. } => XDP_TX,

@@ -4,7 +4,7 @@
  *
  *   stdin:  lw_config, lw_bank, counts of routes, hops, neighbours and entries, those, then frames: u32
  *           length and bytes, each arriving on port 0
- *   stdout: for each frame lw_told and its bytes; then how many matches there were
+ *   stdout: for each frame lw_outcome and its bytes; then how many matches there were
  *
  * Each frame lies in memory of exactly its length, so that a sanitizer sees a read beyond it.
  */
@@ -125,7 +125,7 @@ int main(void)
 		if (!bytes || fread(bytes, len, 1, stdin) != 1)
 			return 1;
 		lw_forward(config, bank->count || bank->tuples ? bank : 0, 0, &view, bytes, &room);
-		fwrite(&room.told, sizeof(room.told), 1, stdout);
+		fwrite(&room.outcome, sizeof(room.outcome), 1, stdout);
 		fwrite(bytes, len, 1, stdout);
 		free(bytes);
 	}

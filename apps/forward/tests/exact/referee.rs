@@ -1,7 +1,7 @@
 //! The kernel half's own header, compiled for this machine and run as a program on what the half is
 //! loaded with.
 
-use crate::outcome::{Outcome, TOLD_BYTES};
+use crate::outcome::{HEADER_BYTES, Outcome};
 use laneway_core::{KernelHalf, MapValue};
 use std::sync::OnceLock;
 
@@ -64,9 +64,9 @@ impl Referee {
         let mut rest = &output[..];
         let mut outcomes = Vec::with_capacity(frames.len());
         for frame in frames {
-            let (told, bytes) = rest.split_at(TOLD_BYTES);
+            let (header, bytes) = rest.split_at(HEADER_BYTES);
             let (bytes, behind) = bytes.split_at(frame.len());
-            outcomes.push(Outcome::read(told, bytes));
+            outcomes.push(Outcome::read(header, bytes));
             rest = behind;
         }
         let matches = u64::from_ne_bytes(rest.try_into().expect("eight bytes behind the frames"));

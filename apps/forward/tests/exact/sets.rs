@@ -193,7 +193,7 @@ pub(crate) fn fill_both(
 ) {
     for line in lines {
         match kernel.run(&line) {
-            Ok(said) => assert_eq!(user.run(&line), Ok(said), "{line}"),
+            Ok(answer) => assert_eq!(user.run(&line), Ok(answer), "{line}"),
             Err(CommandError::Refused { why: RuleRefused::Full { .. }, .. }) => break,
             // Drawn parts may contradict each other.
             Err(CommandError::Refused { why: RuleRefused::Contradiction { .. }, .. }) => {}

@@ -18,7 +18,7 @@ use std::{
 pub(crate) const NEAR: [&str; 2] = ["near0", "near1"];
 const FAR: [&str; 2] = ["far0", "far1"];
 /// A far end that has seen nothing for so long gives up. Long, because it ends nothing but a test that
-/// fails: who waits knows what is to come.
+/// fails: a test that waits knows what is to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct World {

@@ -175,12 +175,12 @@ impl Bridge {
         let burst = self.lane.receive(PortId(port.into())).expect("a simulated lane does not fail");
         self.app.on_burst(PortId(port.into()), burst, Turn { now_ns });
         self.lane.settle(PortId(port.into())).expect("a simulated lane does not fail");
-        let came = |port: &u8| {
+        let arrived = |port: &u8| {
             let arrived = self.world.collect(PortId((*port).into()));
             assert!(arrived.iter().all(|a| a.bytes == frame), "a bridge changes nothing");
             arrived.len() == 1
         };
-        (0..4).filter(came).collect()
+        (0..4).filter(arrived).collect()
     }
 }
 
@@ -190,7 +190,7 @@ fn the_bridge_floods_learns_filters_and_forgets() {
     assert_eq!(bridge.send(0, 2, 1, 5, 0), [1, 2, 3], "unknown: everywhere but back");
     assert_eq!(bridge.send(2, 1, 2, 5, 10), [0], "learned");
     assert_eq!(bridge.send(0, 2, 1, 5, 20), [2]);
-    assert_eq!(bridge.send(0, 2, 1, 6, 30), [1, 2, 3], "another VLAN knows nobody");
+    assert_eq!(bridge.send(0, 2, 1, 6, 30), [1, 2, 3], "another VLAN knows no address");
     assert_eq!(bridge.send(2, 2, 9, 5, 40), [] as [u8; 0], "the station is on that side");
     assert_eq!(bridge.send(3, 2, 1, 5, 50), [2], "station 1 has moved to port 3");
     assert_eq!(bridge.send(2, 1, 2, 5, 60), [3]);

@@ -10,7 +10,7 @@
 
 use crate::cables::{FarEnds, NEAR, World, on_frames, on_xdp};
 use laneway_afxdp::{AfXdp, Steering};
-use laneway_control::{Answerer, Said};
+use laneway_control::{Answerer, LineAnswer};
 use laneway_core::FrameLane;
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Worker, WorkerFailed, Workers, run_frames, usable_cpus,
@@ -155,12 +155,13 @@ fn churn(console: &Console, stop: &AtomicBool) -> u64 {
         } else {
             create(port, PORT_FIRST + draw.index(FLOWS) as u16, kind)
         };
-        let said = match console.answer(&line) {
-            Said::Done(said) => said,
+        let answer = match console.answer(&line) {
+            LineAnswer::Done(answer) => answer,
             other => panic!("{line}: {other:?}"),
         };
-        assert!(!said.contains("not in force"), "{line}: {said}");
-        let id = said.strip_prefix("Flow rule #").and_then(|said| said.split_once(" created"));
+        assert!(!answer.contains("not in force"), "{line}: {answer}");
+        let id =
+            answer.strip_prefix("Flow rule #").and_then(|answer| answer.split_once(" created"));
         of_port.extend(id.map(|(id, _)| id.parse::<u32>().expect("a number")));
         changes += 1;
     }
@@ -211,7 +212,7 @@ fn forward_by(
     let workers = Workers::new(cpus, control.stop.clone()).unwrap_or_else(|e| panic!("{e}"));
     let first = Forward::new(Config::default()).expect("it can run");
     let all = Mutex::new(Vec::new());
-    let done = |stats: Stats| all.lock().expect("nobody panics with it").push(stats);
+    let done = |stats: Stats| all.lock().expect("no thread panics with it").push(stats);
     let work = Work { first: &first, console, ready };
     let run = match lane {
         "afxdp" => {
@@ -233,7 +234,7 @@ fn forward_by(
         }
     };
     run.unwrap_or_else(|e| panic!("{e}"));
-    let all = all.into_inner().expect("nobody panics with it");
+    let all = all.into_inner().expect("no thread panics with it");
     assert!(all.iter().all(|stats| stats.total() > 0), "{lane}: a worker had nothing: {all:?}");
     let mut sum = Stats::default();
     all.iter().for_each(|stats| sum.add(stats));
@@ -291,7 +292,7 @@ fn soak(lane: &str, workers: usize, seconds: u64) {
     let console = Console::new(set, LiveStats::default());
     // Of a flow that the churn creates rules for as well: some frames are dropped from the first one on.
     let first = create(0, PORT_FIRST, 0);
-    assert!(matches!(console.answer(&first), Said::Done(_)), "{first}");
+    assert!(matches!(console.answer(&first), LineAnswer::Done(_)), "{first}");
     let stop = AtomicBool::new(false);
     let (stats, crossed, changes) = thread::scope(|scope| {
         let churned = scope.spawn(|| churn(&console, &stop));

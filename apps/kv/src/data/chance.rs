@@ -4,8 +4,8 @@ use ahash::RandomState;
 use laneway_random::Random;
 use std::sync::Arc;
 
-/// Hashes of keys that a client cannot foresee: who could, could choose keys that all fall into one table. Shared, for
-/// every collection has one.
+/// Hashes of keys that a client cannot foresee: one that could, could choose keys that all fall into one table. Shared,
+/// for every collection has one.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyHasher(Arc<RandomState>);
 

@@ -1,5 +1,5 @@
 //! What a command sees of the data: the keys of its database at its time. Whatever it changes goes through here, so
-//! that keys that are due are gone, memory is counted, and the log and those who watch learn of it.
+//! that keys that are due are gone, memory is counted, and the log and watching clients learn of it.
 
 use super::chance::KeyHasher;
 use super::database::Database;

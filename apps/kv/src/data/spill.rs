@@ -11,8 +11,9 @@
 //! in memory together: where keys alone take more, the policy of eviction decides, as in Redis.
 //!
 //! What must always hold: a command sees no key without its value; to spill and to fetch changes nothing, so neither is
-//! logged, nor seen by a snapshot or by who watches a key. The value store is no place of safety: it begins empty, and
-//! a value that it loses is an error to the client that asks for it, never another value and never an absent key.
+//! logged, nor seen by a snapshot or by a client that watches a key. The value store is no place of safety: it begins
+//! empty, and a value that it loses is an error to the client that asks for it, never another value and never an absent
+//! key.
 //!
 //! What it does not do: a value whose key is longer than 255 bytes, or that takes no more than its number, is not
 //! spilled.
@@ -34,7 +35,7 @@ pub trait ValueStore: fmt::Debug {
     /// Takes a value. It can be asked for at once.
     fn put(&mut self, number: u64, value: Vec<u8>);
 
-    /// Forgets a value, which is given again to who has asked for it before.
+    /// Forgets a value, which is given again to commands that have asked for it before.
     fn forget(&mut self, number: u64);
 
     /// Asks for a value. The worker's bell rings when there is an answer.
@@ -200,7 +201,7 @@ impl Store {
                 Spilling::Done => {}
                 Spilling::Behind => {
                     self.spill.iter_mut().for_each(|spill| spill.values.wait());
-                    self.told_later = self.answered();
+                    self.fetches_ended = self.answered();
                 }
                 Spilling::Nothing => return,
             }
@@ -246,7 +247,7 @@ impl Store {
                         awaited.retain(|one| *one != number);
                     } else {
                         // A client that waits for it learns of it by the next call.
-                        self.told_later.push((number, result));
+                        self.fetches_ended.push((number, result));
                     }
                 }
                 if let Some(spill) = self.spill.as_mut().filter(|_| !awaited.is_empty()) {
@@ -260,7 +261,7 @@ impl Store {
     /// numbers, and why a value is lost.
     pub fn answered(&mut self) -> Vec<(u64, Result<(), String>)> {
         let Some(spill) = &mut self.spill else { return Vec::new() };
-        let mut done = std::mem::take(&mut self.told_later);
+        let mut done = std::mem::take(&mut self.fetches_ended);
         for (number, answer) in spill.values.answers() {
             if let Some(owed) = spill.owed.remove(&number) {
                 match &answer {
@@ -271,7 +272,7 @@ impl Store {
             let Some((database, hash)) = spill.asked.remove(&number) else { continue };
             let database = &mut self.databases[database];
             let Some(entry) = database.entries.find_spilled(hash, number) else {
-                // Deleted, overwritten, or of another database now: who waits looks again.
+                // Deleted, overwritten, or of another database now: a command that waits looks again.
                 done.push((number, Ok(())));
                 continue;
             };

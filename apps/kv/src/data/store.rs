@@ -134,7 +134,7 @@ pub struct Store {
     /// Where values go that memory has no room for, if there is such a place.
     pub(super) spill: Option<Spill>,
     /// Fetches that ended while a command waited for another.
-    pub(super) told_later: Vec<(u64, Result<(), String>)>,
+    pub(super) fetches_ended: Vec<(u64, Result<(), String>)>,
     /// Where the next turn of active expiry begins.
     expires_next: usize,
 }
@@ -162,7 +162,7 @@ impl Store {
             counts,
             dropped: Dropped::default(),
             spill: None,
-            told_later: Vec::new(),
+            fetches_ended: Vec::new(),
             expires_next: 0,
         }
     }

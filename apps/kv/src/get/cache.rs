@@ -47,7 +47,7 @@ const FATES: [&str; 8] = [
 pub struct CacheSetup {
     /// The addresses that are asked; at most four.
     pub listen: Vec<SocketAddr>,
-    /// Who may ask; at most 16.
+    /// The networks that may ask; at most 16.
     pub allowed: Vec<Cidr>,
     /// Keys that it has room for; a power of two.
     pub slots: usize,

@@ -88,7 +88,7 @@ impl Fate {
     }
 }
 
-/// Who may ask over UDP, beside this machine itself.
+/// The networks that may ask over UDP, beside this machine itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed(pub Vec<Cidr>);
 
@@ -183,9 +183,9 @@ pub(crate) fn fit(reply: &mut Reply, request_bytes: usize) -> Fate {
         reply.raw(b"\r\n");
         return fate;
     }
-    let told = format!("-TOOLONG {}\r\n", reply.len());
+    let refusal = format!("-TOOLONG {}\r\n", reply.len());
     reply.clear();
-    reply.raw(if told.len() <= room { told.as_bytes() } else { b"-TOOLONG\r\n" });
+    reply.raw(if refusal.len() <= room { refusal.as_bytes() } else { b"-TOOLONG\r\n" });
     Fate::TooLong
 }
 

@@ -23,8 +23,8 @@ fn what_was_logged_is_there_again_at_the_next_start() {
     let second = KvKind::streams(&run, place()).map(|_| ());
     let why = second.expect_err("one server at a time").to_string();
     assert!(why.contains("is in use by another server"), "{why}");
-    let said = crate::serve::answer(first.with(()).0, &[b"SET", b"k", b"v"]);
-    assert_eq!(said, "+OK\r\n");
+    let reply = crate::serve::answer(first.with(()).0, &[b"SET", b"k", b"v"]);
+    assert_eq!(reply, "+OK\r\n");
     let again = KvKind::streams(&run, place()).expect("the same folder");
     assert_eq!(crate::serve::answer(again.with(()).0, &[b"GET", b"k"]), "$1\r\nv\r\n");
     std::fs::remove_dir_all(folder).expect("it was made here");
@@ -97,7 +97,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Folder {
         let folder = std::env::temp_dir().join(format!("laneway-kv-{}", run_id()));
-        std::fs::create_dir(&folder).expect("nobody has a folder of that name");
+        std::fs::create_dir(&folder).expect("no folder has that name");
         Folder(folder)
     }
 
@@ -149,19 +149,19 @@ fn values_beyond_memory_are_restored_from_the_log_and_leave_nothing() {
         }
         let asked: Vec<Vec<&[u8]>> =
             ask.iter().map(|(args, _)| args.iter().map(Vec::as_slice).collect()).collect();
-        let said = crate::serve::answers(kv, &asked);
-        for ((_, wanted), said) in ask.iter().zip(said) {
-            assert!(said == *wanted, "round {round}: {} bytes", said.len());
+        let reply = crate::serve::answers(kv, &asked);
+        for ((_, wanted), reply) in ask.iter().zip(reply) {
+            assert!(reply == *wanted, "round {round}: {} bytes", reply.len());
         }
         assert!(!values.exists(), "it went with the run: {:?}", folder.names());
     }
     // A start without it removes what is left of it.
     std::fs::create_dir(&values).expect("a folder of ours");
-    let said = crate::serve::answer(
+    let reply = crate::serve::answer(
         begin(&run_in(&folder.0, false)).expect("the log alone is enough"),
         &[b"STRLEN", b"key:3:39"],
     );
-    assert_eq!(said, ":1000\r\n");
+    assert_eq!(reply, ":1000\r\n");
     assert!(!values.exists());
 }
 

@@ -1,4 +1,4 @@
-//! Users: who may do which commands on which keys and channels.
+//! Users: which of them may do which commands on which keys and channels.
 //!
 //! Passwords are kept as their SHA-256, as Redis shows them, and compared in constant time: neither the time nor the
 //! reply tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
@@ -361,7 +361,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// The default user alone, who may do everything; with a password, if one is given.
+    /// The default user alone, which may do everything; with a password, if one is given.
     pub(crate) fn new(table: &Table, password: Option<&str>) -> Users {
         let mut user = User::new(b"default", table.rows().len());
         user.is_on = true;

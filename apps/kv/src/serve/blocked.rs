@@ -11,7 +11,7 @@ use crate::command::{Outcome, Run};
 use laneway_resp::integer;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Everybody who waits.
+/// All clients that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_key: HashMap<DataKey, VecDeque<Key>>,
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Answers who has waited long enough, and ends a pause whose time is up.
+    /// Answers clients that have waited long enough, and ends a pause whose time is up.
     pub(crate) fn time_passed(&mut self) {
         let now_ms = self.time.now_ms();
         while let Some(&(until_ms, key)) = self.waiters.by_time.first() {
@@ -272,7 +272,7 @@ pub(crate) fn client_unblock(server: &mut Server, client: &mut Client, args: &[&
     };
     let key = u64::try_from(id).ok().and_then(|id| match client.is_guest() {
         false => server.clients.key_of_id(id),
-        // Of several workers, the one that has the keys has who waits for them.
+        // Of several workers, the one that has the keys has the clients that wait for them.
         true => server.clients.waiting_guest(id).or_else(|| server.clients.key_of_id(id)),
     });
     let is_freed = key.is_some_and(|key| server.give_up(key, error));

@@ -138,7 +138,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that has just come, of the default user, who may have a password; without a connection yet.
+    /// A client that has just come, of the default user, which may have a password; without a connection yet.
     pub(crate) fn new(
         key: Key,
         id: u64,

@@ -5,7 +5,7 @@
 use crate::data::{Eviction, Settings};
 use laneway_resp::Limits;
 
-/// Who may be beyond how much output, and for how long. 0 is no limit.
+/// Which clients may be beyond how much output, and for how long. 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimit {
     /// A client beyond so many bytes is cut off at once.

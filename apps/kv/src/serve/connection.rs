@@ -1,4 +1,4 @@
-//! What a client says of itself: who it is, which version it speaks, which database it means. And CLIENT, by which
+//! What a client says of itself: its name, which version it speaks, which database it means. And CLIENT, by which
 //! operators see all of them.
 
 use super::client::{Client, Ending, Key, Replies};
@@ -16,13 +16,13 @@ pub(crate) fn ping(_: &mut Server, client: &mut Client, args: &[&[u8]]) {
     if args.len() > 2 {
         return client.out.error("ERR wrong number of arguments for 'ping' command");
     }
-    let said = args.get(1).copied();
+    let message = args.get(1).copied();
     if client.is_subscribed() && client.out.protocol() == Protocol::Resp2 {
         client.out.array(2);
         client.out.bulk(b"pong");
-        return client.out.bulk(said.unwrap_or_default());
+        return client.out.bulk(message.unwrap_or_default());
     }
-    match said {
+    match message {
         Some(text) => client.out.bulk(text),
         None => client.out.simple("PONG"),
     }

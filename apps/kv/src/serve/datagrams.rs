@@ -1,9 +1,9 @@
 //! GET over UDP, as the server answers it: rights, the data, the log, and the kernel half's cache.
 //!
-//! A datagram asks as the default user does, who needs no password then, and of database 0. An answer that tells of a
+//! A datagram asks as the default user does, which needs no password then, and of database 0. An answer that tells of a
 //! write which must be durable first waits for the log like a connection's. What is put into the cache is what was just
 //! answered, if it has no deadline and nothing of it waits; what changes a key makes the cache forget it in the same
-//! turn ([`Server::follow_effects`]), and a command of operators, which may change who may read what, makes it forget
+//! turn ([`Server::follow_effects`]), and a command of operators, which may change the rights of users, makes it forget
 //! all.
 
 use super::server::Server;
@@ -37,7 +37,7 @@ struct Waiting {
 /// What the server has for datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    /// Who may ask, if anybody may.
+    /// The networks that may ask, if any may.
     allowed: Option<Allowed>,
     requests: Requests,
     reply: Reply,
@@ -67,7 +67,7 @@ impl Datagrams {
         }
     }
 
-    /// Whatever anybody may read may have changed.
+    /// What any user may read may have changed.
     pub(crate) fn forget_all(&mut self) {
         self.cache.iter_mut().for_each(Cache::forget_all);
     }

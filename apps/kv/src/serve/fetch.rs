@@ -28,7 +28,7 @@ const SPILLED_MAX: usize = 10_000;
 /// Commands that wait for values.
 #[derive(Debug, Default)]
 pub(crate) struct Fetching {
-    /// Who waits for a value, by the value's number.
+    /// The commands that wait for a value, by the value's number.
     by_value: HashMap<u64, Vec<u64>>,
     waiting: HashMap<u64, Waiting>,
     /// The number of the next that waits.

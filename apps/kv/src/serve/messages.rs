@@ -8,7 +8,7 @@ use super::server::Server;
 use crate::data::glob_matches;
 use std::collections::BTreeMap;
 
-/// Who listens to what. In the order of names, listeners in the order in which they subscribed.
+/// The subscriptions. In the order of names, listeners in the order in which they subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     channels: BTreeMap<Box<[u8]>, Vec<Key>>,

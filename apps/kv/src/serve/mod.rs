@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lane ─ on_bytes ─▶ parser ─▶ Server::dispatch ─▶ the client's buffer ─ settle ─▶ lane's send queue
-//!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle who waited
+//!                                     ╰─ effects ─▶ the turn's record ─ on_turn_end ─▶ log ─ bell ─▶ settle
 //! ```
 //!
 //! [`Kv`] is the part that knows the lane. What must always hold: replies of a client leave in the order of its
@@ -176,7 +176,7 @@ impl Kv {
             at += step.consumed;
             let Some(args) = step.command else { break };
             let args: Vec<&[u8]> = args.iter().collect();
-            let said = || String::from_utf8_lossy(args[0]).into_owned();
+            let name = || String::from_utf8_lossy(args[0]).into_owned();
             if args.len() == 2 && args[0].eq_ignore_ascii_case(b"select") {
                 let number = laneway_resp::integer(args[1]).and_then(|n| usize::try_from(n).ok());
                 database = number
@@ -185,11 +185,11 @@ impl Kv {
                 continue;
             }
             let Found::Row(index) = self.server.table.find(&args) else {
-                return Err(format!("a record has the command `{}`, which there is not", said()));
+                return Err(format!("a record has the command `{}`, which there is not", name()));
             };
             let command = self.server.table.command(index);
             let Run::Data(run) = command.run else {
-                return Err(format!("a record has the command `{}`, which writes nothing", said()));
+                return Err(format!("a record has the command `{}`, which writes nothing", name()));
             };
             reply.clear();
             self.server.fetch_now(&command, database, &args)?;
@@ -197,7 +197,7 @@ impl Kv {
             self.server.store.spill_excess(0);
             if reply.bytes().first() == Some(&b'-') {
                 let why = String::from_utf8_lossy(reply.bytes()).trim_end().to_owned();
-                return Err(format!("a record's `{}` fails: {why}", said()));
+                return Err(format!("a record's `{}` fails: {why}", name()));
             }
         }
         if parser.kept_bytes() > 0 {
@@ -265,7 +265,7 @@ impl Kv {
         self.server.tls.as_deref()
     }
 
-    /// Serves GET over UDP as well, to whom the list lets, and in the kernel if there is a half for that.
+    /// Serves GET over UDP as well, to the networks of the list, and in the kernel if there is a half for that.
     pub fn serve_datagrams(&mut self, allowed: Allowed, cache: Option<CacheSetup>) {
         self.server.datagrams = Datagrams::new(allowed, cache.map(Cache::new));
     }
@@ -420,12 +420,12 @@ impl Kv {
 
     /// Lends the client memory for its replies, if it has none of its own.
     fn lend(&mut self, client: &mut Client) -> bool {
-        let is_lent = client.out.is_empty() && client.out.capacity() == 0;
-        if is_lent {
+        let is_borrowed = client.out.is_empty() && client.out.capacity() == 0;
+        if is_borrowed {
             self.scratch.set_protocol(client.out.protocol());
             std::mem::swap(&mut self.scratch, &mut client.out);
         }
-        is_lent
+        is_borrowed
     }
 
     /// Takes it back, if nothing stands in it.
@@ -575,11 +575,11 @@ impl StreamApp for Kv {
             return bytes.len();
         };
         let consumed = if client.ending == Ending::Open {
-            let is_lent = self.lend(&mut client);
+            let is_borrowed = self.lend(&mut client);
             let consumed = self.commands_of(&mut client, bytes);
             client.has_unread = consumed < bytes.len() && client.ending == Ending::Open;
             self.settle(&mut client, out);
-            if is_lent {
+            if is_borrowed {
                 self.take_back(&mut client);
             }
             consumed
@@ -611,7 +611,7 @@ impl StreamApp for Kv {
         client.is_finished = true;
         self.server.finish_away(&mut client);
         if client.blocked.is_some() {
-            // Who waits for data and has hung up gets none.
+            // A client that waits for data and has hung up gets none.
             self.server.unblock(&mut client);
             client.has_unread = false;
         }
@@ -689,7 +689,7 @@ impl StreamApp for Kv {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], _turn: Turn, out: &mut O) {
         self.begin();
         self.server.on_datagrams(batch, &mut self.counters, out);
-        // A key whose time has come is deleted by who asks for it.
+        // A key whose time has come is deleted by the command that asks for it.
         self.server.journal.commit();
         self.server.time.is_read = false;
     }

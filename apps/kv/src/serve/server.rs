@@ -322,7 +322,7 @@ impl Server {
                 let run = self.table.row(index).server;
                 run(self, client, args);
                 if command.flags.has(Flags::ADMIN) {
-                    // It may have changed who may read what.
+                    // It may have changed the rights of users.
                     self.datagrams.forget_all();
                 }
             }
@@ -400,8 +400,8 @@ impl Server {
             || self.front.is_some()
     }
 
-    /// Does what follows from a command of the data: the log has it, its reply waits for it, and who watches or waits
-    /// for its keys is noted.
+    /// Does what follows from a command of the data: the log has it, its reply waits for it, and a client that watches
+    /// or waits for its keys is noted.
     pub(crate) fn follow(
         &mut self,
         database: usize,

@@ -20,7 +20,7 @@ pub(crate) type ServerFn = fn(&mut Server, &mut Client, &[&[u8]]);
 pub(crate) struct Row {
     pub(crate) command: Command,
     pub(crate) server: ServerFn,
-    /// Whom it concerns, where there are several workers.
+    /// The workers that it concerns, where there are several.
     pub(crate) reach: Reach,
     /// Its second word may name a row of its own.
     has_subcommands: bool,

@@ -195,9 +195,9 @@ pub(crate) fn answers(kv: Kv, commands: &[Vec<&[u8]>]) -> Vec<String> {
         laneway_resp::command(args, &mut bytes);
         world.arrive(conn, &bytes);
         loop {
-            let said = world.received(conn);
-            if !said.is_empty() {
-                return said;
+            let reply = world.received(conn);
+            if !reply.is_empty() {
+                return reply;
             }
             std::thread::yield_now();
             world.turn();

@@ -8,7 +8,7 @@ use super::client::{Client, Clients, DataKey, Kept, Key, Transaction};
 use super::server::{Server, logged_bytes};
 use std::collections::HashMap;
 
-/// Who watches which keys.
+/// The watching clients, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     by_key: HashMap<DataKey, Vec<Key>>,

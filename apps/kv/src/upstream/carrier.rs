@@ -53,14 +53,14 @@ impl Upstream {
         worker: Bell,
     ) -> io::Result<Upstream> {
         let (requests, asked) = channel();
-        let (said, reports) = channel();
+        let (to_worker, reports) = channel();
         let (bell, is_over) = (Bell::new()?, Arc::new(AtomicBool::new(false)));
         let began = Instant::now();
         let carrier = Carrier {
             pilot: Pilot::new(settings.clone(), slot_of),
             sockets: BTreeMap::new(),
             asked,
-            said,
+            to_worker,
             worker,
             bell: bell.clone(),
             is_over: is_over.clone(),
@@ -122,7 +122,7 @@ struct Carrier {
     pilot: Pilot,
     sockets: BTreeMap<LinkId, Socket>,
     asked: Receiver<Request>,
-    said: Sender<Report>,
+    to_worker: Sender<Report>,
     worker: Bell,
     bell: Bell,
     is_over: Arc<AtomicBool>,
@@ -141,7 +141,7 @@ impl Carrier {
             if !self.pilot.reports.is_empty() {
                 // They are lost only where the worker has ended.
                 let reports = self.pilot.reports.drain(..);
-                reports.for_each(|report| drop(self.said.send(report)));
+                reports.for_each(|report| drop(self.to_worker.send(report)));
                 self.worker.ring();
             }
             let ready = self.wait();

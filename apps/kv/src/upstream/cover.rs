@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 /// Slots in all.
 const SLOTS: usize = 16_384;
 /// The owner of a slot of which none is known.
-const NOBODY: u16 = u16::MAX;
+const NO_OWNER: u16 = u16::MAX;
 
 type Key = Box<[u8]>;
 
@@ -30,7 +30,7 @@ impl Cover {
     pub(crate) fn new(bound_us: u64) -> Cover {
         Cover {
             bound_us,
-            owners: vec![NOBODY; SLOTS],
+            owners: vec![NO_OWNER; SLOTS],
             confirmed_us: Vec::new(),
             kept: vec![HashSet::new(); SLOTS],
             tickets: HashMap::new(),

@@ -119,7 +119,7 @@ pub(super) fn redirect(error: &[u8], from: &Address) -> Option<Redirect> {
     Some(if code == b"ASK" { Redirect::Ask(address) } else { Redirect::Moved(slot, address) })
 }
 
-/// The owner of some slots, and who copies it.
+/// The owner of some slots, and its replicas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,

@@ -38,7 +38,7 @@ const REFRESH_US: u64 = 1_000_000;
 const REFRESH_WANTED_US: u64 = 50_000;
 const REFRESH_PATIENCE_US: u64 = 500_000;
 
-const NOBODY: u16 = u16::MAX;
+const NO_OWNER: u16 = u16::MAX;
 
 /// What the sockets are to do.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Pilot {
         let mut pilot = Pilot {
             slot_of,
             nodes: Vec::new(),
-            owners: vec![NOBODY; 16_384],
+            owners: vec![NO_OWNER; 16_384],
             firsts: Vec::new(),
             is_map_new: true,
             parked: Vec::new(),
@@ -215,7 +215,7 @@ impl Pilot {
             return self.fail(asked);
         }
         match self.owners[usize::from(asked.request.slot)] {
-            NOBODY => {
+            NO_OWNER => {
                 self.is_refresh_wanted = true;
                 self.park(asked, AGAIN_US);
             }

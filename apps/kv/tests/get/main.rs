@@ -188,10 +188,10 @@ fn the_program_its_header_on_the_host_and_the_worker_answer_alike() {
     for _ in 0..120 {
         (0..draw.below(4)).for_each(|_| change(&mut world, &mut draw));
         let questions: Vec<Question> = (0..16).map(|_| draw.question()).collect();
-        let said: Vec<(u32, Vec<u8>)> =
+        let decided: Vec<(u32, Vec<u8>)> =
             questions.iter().map(|question| world.program(&question.frame)).collect();
         let judged = referee.as_ref().map(|referee| referee.run(&world.state(), &questions));
-        for (i, (question, (verdict, frame))) in questions.iter().zip(said).enumerate() {
+        for (i, (question, (verdict, frame))) in questions.iter().zip(decided).enumerate() {
             let worker = world.worker(question);
             asked += 1;
             if let Some(judged) = &judged {
@@ -266,8 +266,8 @@ fn no_change_of_a_key_leaves_its_value_in_the_kernel() {
         assert!(first.ends_with(b"$5\r\nvalue\r\n"));
         let (verdict, frame) = world.program(&question.frame);
         assert_eq!((verdict, frames::answer(&question, &frame)), (XDP_TX, first), "{words:?}");
-        let said = world.command(words);
-        assert!(!said.starts_with('-'), "{words:?}: {said}");
+        let reply = world.command(words);
+        assert!(!reply.starts_with('-'), "{words:?}: {reply}");
         assert_eq!(world.program(&question.frame), (XDP_PASS, question.frame.clone()), "{words:?}");
     }
 }

@@ -9,16 +9,16 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Says the same to everybody, with so many sockets beside it.
+/// Says the same to every client, with so many sockets beside it.
 struct Parrot(String, usize);
 
 impl Answerer for Parrot {
-    fn answer(&self, _line: &str) -> Said {
+    fn answer(&self, _line: &str) -> LineAnswer {
         match self.0.starts_with("{\"error\"") {
-            true => Said::Wrong(self.0.clone()),
+            true => LineAnswer::Wrong(self.0.clone()),
             false => {
                 let socket = || UdpSocket::bind("127.0.0.1:0").expect("a free port").into();
-                Said::Handed(self.0.clone(), (0..self.1).map(|_| socket()).collect())
+                LineAnswer::Handed(self.0.clone(), (0..self.1).map(|_| socket()).collect())
             }
         }
     }
@@ -69,7 +69,7 @@ fn text(offer: &Offer) -> String {
 }
 
 #[test]
-fn a_relay_of_another_version_is_told_apart_from_one_that_refuses() {
+fn a_relay_of_another_version_is_distinguished_from_one_that_refuses() {
     for (says, parts) in [
         (
             r#"{"error":"unknown variant `handover`, expected one of `list`, `add`"}"#,
@@ -111,5 +111,5 @@ fn one_that_ends_in_the_middle_leaves_its_sockets_and_one_that_refuses_goes_on()
     // One that says something else has not ceased.
     let (_socket, path) = parrot(&text(&offer()), 1);
     let mut successor = ask(&path).expect("as named");
-    successor.take().expect_err("it said nothing of the kind");
+    successor.take().expect_err("its answer was another");
 }

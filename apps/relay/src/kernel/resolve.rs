@@ -19,7 +19,7 @@ pub(crate) struct Wire {
     pub(crate) name: String,
     /// Its number.
     pub(crate) ifindex: u32,
-    /// Who the relay is there; an interface that nothing leaves by needs no address.
+    /// The relay's addresses there; an interface that nothing leaves by needs no address.
     pub(crate) own: Own,
 }
 
@@ -276,8 +276,8 @@ mod tests {
             ("source = '203.0.113.7', ", "", &[]),
         ] {
             assert!(RULE.contains(from), "{from}");
-            let said = resolved(&RULE.replacen(from, to, 1)).map(drop);
-            match said {
+            let result = resolved(&RULE.replacen(from, to, 1)).map(drop);
+            match result {
                 Ok(()) => assert!(parts.is_empty(), "{to} is not refused"),
                 Err(why) => {
                     assert!(why.starts_with("rule ("), "{why}");

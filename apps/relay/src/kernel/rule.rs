@@ -33,7 +33,7 @@ pub struct KernelRule {
     pub destination: IpAddr,
     /// The port that they are sent to.
     pub port: u16,
-    /// Whose datagrams are taken; everybody's if there are none.
+    /// The senders whose datagrams are taken; all, if there are none.
     pub sources: Vec<IpAddr>,
     /// Where they go, one output per interface.
     pub outputs: Vec<KernelOutput>,

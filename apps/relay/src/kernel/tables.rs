@@ -1,6 +1,6 @@
 //! What the program reads, as bytes, and how one set of rules follows another.
 //!
-//! Everything of a rule lies under its slot, a number that no other rule has had while anybody may know
+//! Everything of a rule lies under its slot, a number that no other rule has had while a worker may know
 //! it. A change is written in three steps: what new rules need, under slots that no table names; the table
 //! of inputs, in place of the former; and, once no program holds the former table, the removal of what
 //! only that one led to. A rule that did not change keeps its slot, and so its counts.
@@ -289,7 +289,7 @@ mod tests {
         let second = tables.change(rules(&[(2, vec![3, 2], 1), (1, vec![2, 3], 0)]));
         assert!(second.entries.iter().all(|(map, ..)| *map != "exits"));
         assert_eq!(tables.rules[1].slot, slots[0]);
-        assert!(!slots.contains(&tables.rules[0].slot), "nobody may know the new one's");
+        assert!(!slots.contains(&tables.rules[0].slot), "no worker may know the new one's");
         let gone: Vec<_> = second.gone.iter().map(|(rule, next)| (rule.slot, *next)).collect();
         assert_eq!(gone, [(slots[1], Some(0))]);
     }

@@ -54,7 +54,7 @@ pub struct KernelWorker {
     /// They keep those ports from other programs; what arrives on them is not read.
     _held: [UdpSocket; 2],
     failure: Option<String>,
-    /// The interfaces that there are, where somebody follows them.
+    /// The interfaces that there are, where a watch follows them.
     links: Option<Arc<Links>>,
 }
 
@@ -122,7 +122,7 @@ impl KernelWorker {
     fn carry_out(&mut self, order: Order, maps: &dyn KernelMaps) -> Answer {
         match order {
             Order::Tell => match self.relay.report(maps, false) {
-                Ok(()) => Answer::Told(self.state()),
+                Ok(()) => Answer::State(self.state()),
                 Err(error) => Answer::Failed(self.fails(error)),
             },
             // Its programs are the interfaces', and end with it.
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_of_the_run_that_is_gone_is_said_and_one_that_is_there_is_not() {
+    fn an_interface_of_the_run_that_is_gone_is_reported_and_one_that_is_there_is_not() {
         let own = Own { mac: [2; 6], addresses: Vec::new(), mtu_bytes: None };
         let wire = Wire { name: "in0".to_owned(), ifindex: 2, own };
         let bell = Bell::new().expect("a descriptor");

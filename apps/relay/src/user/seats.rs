@@ -58,7 +58,7 @@ impl Member {
     }
 }
 
-/// Who knows which interface the kernel chooses for a group now.
+/// The interface that the kernel chooses for a group now.
 pub(super) type Choice = fn(IpAddr) -> Option<u32>;
 
 /// Where a membership is by the kernel's choice; none where its interface is named.

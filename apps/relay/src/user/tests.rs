@@ -53,7 +53,7 @@ impl Lane for Recorded {
         Ok(Wake::Timeout)
     }
     fn caps(&self, _: PortId) -> &CapsReport {
-        unreachable!("nobody asks")
+        unreachable!("no test asks")
     }
     fn counters(&mut self, _: PortId) -> Counters {
         Counters::default()
@@ -362,8 +362,8 @@ fn rates_hold_over_time_and_every_datagram_has_a_fate() {
 fn first_rules_that_cannot_be_had_end_the_run_with_the_reason() {
     let json = TWO.replace("\"192.0.2.2:6000\"", "\"192.0.2.2:6000\",\"dscp\":9");
     let run = Run::of(rules(&json), Recorded { refuses: Some(9), ..Recorded::default() });
-    let said = run.book.state().expect_err("its first order failed");
-    assert!(said.contains("eth9"), "{said}");
+    let error = run.book.state().expect_err("its first order failed");
+    assert!(error.contains("eth9"), "{error}");
     let (relay, lane) = run.end();
     let why = relay.failure().expect("it failed");
     assert!(relay.wants_stop() && why.contains("239.1.1.2:5000") && why.contains("eth9"), "{why}");
@@ -704,7 +704,7 @@ fn groups_that_name_no_interface_are_where_the_kernel_would_have_them() {
 }
 
 #[test]
-fn a_name_that_no_interface_has_is_refused_unless_told_to_wait_or_known() {
+fn a_name_that_no_interface_has_is_refused_unless_its_rule_waits_or_it_is_known() {
     let mut by_hand = ByHand::of(many(1, 1, 1), false);
     by_hand.links(&[("in0", 2), ("out0", 3)]);
     by_hand.turns();
@@ -724,7 +724,7 @@ fn a_name_that_no_interface_has_is_refused_unless_told_to_wait_or_known() {
 }
 
 #[test]
-fn an_interface_of_a_stack_that_is_gone_is_said_and_touched_no_more() {
+fn an_interface_of_a_stack_that_is_gone_is_reported_and_touched_no_more() {
     let mut by_hand = ByHand::of(many(1, 1, 1), true);
     by_hand.links(&[("in0", 2), ("out0", 3)]);
     by_hand.turns();
@@ -780,7 +780,7 @@ proptest! {
 }
 
 #[test]
-fn a_successor_has_the_same_inputs_and_receives_when_it_is_told() {
+fn a_successor_has_the_same_inputs_and_receives_from_the_handover_on() {
     let all = TWO.replace("5000,\"sources\"", "5001,\"sources\"");
     let one = Run::of(rules(&all), Recorded { rounds: 5, ..Recorded::default() });
     let share = one.book.share().expect("it runs");

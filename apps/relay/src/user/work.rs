@@ -199,7 +199,7 @@ impl Relay {
             (Order::Tell, waiting) => {
                 self.work = waiting;
                 let state = self.state(ports);
-                self.mailbox.answer(Answer::Told(state));
+                self.mailbox.answer(Answer::State(state));
             }
             (Order::Share, waiting) => {
                 self.work = waiting;
@@ -263,7 +263,7 @@ impl Relay {
                     let may_wait = self.may_wait(change, rule.input.interface.as_deref());
                     let Relay { seats, leftovers, .. } = self;
                     let seat = seats.take(rule, ports, links, may_wait, budget, leftovers);
-                    let seat = seat.map_err(|why| in_rule(rule, said(&why, change)))?;
+                    let seat = seat.map_err(|why| in_rule(rule, reason(&why, change)))?;
                     begun.push(Begun { seat, outputs: Vec::with_capacity(rule.outputs.len()) });
                     begun.len() - 1
                 }
@@ -283,7 +283,7 @@ impl Relay {
                         let may_wait = self.may_wait(change, output.interface.as_deref());
                         let plan = plan(&rule, output);
                         Berth::open(&plan, ports, links, may_wait).map_err(|why| {
-                            let why = said(&why, change);
+                            let why = reason(&why, change);
                             in_rule(&rule, format!("output {}: {why}", output.destination))
                         })?
                     }
@@ -498,7 +498,7 @@ fn plan(rule: &Rule, output: &Output) -> PortPlan {
 }
 
 /// Why a port cannot be had, and how to have it later.
-fn said(why: &LaneError, change: &Change) -> String {
+fn reason(why: &LaneError, change: &Change) -> String {
     let hint = match (&change.waiting, super::berth::is_absent(why)) {
         (Waiting::Known(_), true) => "; with --wait the rule waits for it",
         _ => "",

@@ -28,7 +28,7 @@ use std::{
 const NEAR: [&str; 3] = ["near0", "near1", "near2"];
 const FAR: [&str; 3] = ["far0", "far1", "far2"];
 const PORTS: usize = NEAR.len();
-/// Who waits knows what is to come, so this ends nothing but a test that fails.
+/// A test that waits knows what is to come, so this ends nothing but a test that fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Frames sent before anything is waited for: less than a socket's buffer and a veth's ring hold.
 const WINDOW: usize = 16;
@@ -251,8 +251,8 @@ fn a_group_arrives_at_two_outputs_as_each_of_them_says() {
                 far.send(window);
                 // Relayed to no output: no rule asks for it.
                 far.send(&[numbered(group, 5001, 0)]);
-                let came = far.collect([0, window.len(), window.len()]);
-                received.iter_mut().zip(came).for_each(|(all, more)| all.extend(more));
+                let arrived = far.collect([0, window.len(), window.len()]);
+                received.iter_mut().zip(arrived).for_each(|(all, more)| all.extend(more));
             }
             assert!(received[0].is_empty());
             for (received, output) in received[1..].iter().zip(&rule.outputs) {

@@ -266,7 +266,7 @@ fn the_loaded_programs_agree_on_every_frame_of_every_capture() {
 }
 
 #[test]
-fn a_ticket_that_nobody_wrote_is_dropped() {
+fn a_ticket_that_no_relay_wrote_is_dropped() {
     let rules = rules_for(&by_hand());
     let Some(out) = load_out(&KernelRelay::new(checked(&rules), 1).half()) else { return };
     let whole = Made::between("192.0.2.7", "239.1.1.1").build();
@@ -329,7 +329,7 @@ fn rules_change_under_way_and_the_others_keep_their_counts() {
     assert_eq!(taken(&feed.counts()), [3, 4]);
     // The first goes on as it is, the second changes, a third comes; then the first goes.
     let number = feed.replace(checked(&[rule(3, 3), rule(2, 9), rule(1, 1)]));
-    assert!(!feed.wait(number, Duration::ZERO), "nobody has taken it");
+    assert!(!feed.wait(number, Duration::ZERO), "no worker has taken it");
     assert_eq!(send(3, 1), 0);
     tick(&mut app);
     assert!(feed.wait(number, Duration::ZERO));

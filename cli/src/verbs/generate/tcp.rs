@@ -135,9 +135,9 @@ fn print_report(plan: &ClientPlan, answered: &Answered, pace: Pace) {
 /// Those of which there are values enough.
 fn figures<const N: usize>(what: &str, all: [(&str, Option<u64>); N]) {
     let there = all.into_iter().filter_map(|(name, ns)| Some((name, ns?)));
-    let told: Vec<String> =
+    let texts: Vec<String> =
         there.map(|(name, ns)| format!("{name} {:.1} us", ns as f64 / 1e3)).collect();
-    if !told.is_empty() {
-        terminal::note(&format!("{what}: {}", told.join(", ")));
+    if !texts.is_empty() {
+        terminal::note(&format!("{what}: {}", texts.join(", ")));
     }
 }

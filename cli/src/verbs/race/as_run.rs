@@ -25,16 +25,16 @@ const PLACES: &[(&str, &[&str])] = &[
 struct Arm<'a> {
     lane: &'a str,
     place: ArmPlace<'a>,
-    told: &'a [String],
+    arguments: &'a [String],
 }
 
 impl AppVisitor for Arm<'_> {
     type Out = ();
 
     fn visit<A: AppCommand<Report: Clone> + 'static>(self) {
-        let Arm { lane, place, told } = self;
+        let Arm { lane, place, arguments } = self;
         let name = A::FACTS.name;
-        let words = arm_words::<A>(&place, told).expect("the scenario was checked");
+        let words = arm_words::<A>(&place, arguments).expect("the scenario was checked");
         let common = ["laneway", "run", name, "--lane", lane, "--on", "sut0,sut1", "--cpu", "0"];
         let line = common.into_iter().chain(words.iter().map(String::as_str));
         let typed = arguments::command(&verbs_of::<Apps, Lanes>()).try_get_matches_from(line);
@@ -42,7 +42,7 @@ impl AppVisitor for Arm<'_> {
         let (_, run) = typed.subcommand().expect("run");
         let (_, typed) = run.subcommand().expect("the app");
         let read = |words: &[String]| arm_matches::<A>(words).expect("the scenario was checked");
-        let (arm, told, defaults) = (read(&words), read(told), read(&[]));
+        let (arm, arguments, defaults) = (read(&words), read(arguments), read(&[]));
         // What either gives up once its lanes are open.
         let spec = lane.parse().expect("it was checked");
         let interfaces = ["sut0", "sut1"].map(str::to_owned);
@@ -64,13 +64,13 @@ impl AppVisitor for Arm<'_> {
         let (_, placed) = PLACES.iter().find(|(app, _)| *app == name).expect("an app of the list");
         for argument in A::Arguments::augment_args(Command::new(name)).get_arguments() {
             let id = argument.get_id().as_str();
-            let said = |by: &ArgMatches| by.value_source(id) == Some(ValueSource::CommandLine);
+            let is_given = |by: &ArgMatches| by.value_source(id) == Some(ValueSource::CommandLine);
             let value = |of: &ArgMatches| {
                 of.get_raw(id).map(|words| words.map(ToOwned::to_owned).collect::<Vec<_>>())
             };
             assert_eq!(value(&arm), value(typed), "{name} on {lane}: {id}");
-            let source = if said(&told) { &told } else { &defaults };
-            let is_placed = placed.contains(&id) && !said(&told);
+            let source = if is_given(&arguments) { &arguments } else { &defaults };
+            let is_placed = placed.contains(&id) && !is_given(&arguments);
             assert!(is_placed || value(&arm) == value(source), "{name} on {lane}: {id} departs");
         }
     }
@@ -112,10 +112,10 @@ fn an_arm_is_what_a_user_can_type_and_departs_by_its_scenario_and_its_place_only
                     memory: Path::new("/memory"),
                     disk: Some(Path::new("/disk")),
                 };
-                let told = race.arguments_of(arm);
-                match Apps::visit(&race.app, Arm { lane: &arm.lane, place, told }) {
+                let arguments = race.arguments_of(arm);
+                match Apps::visit(&race.app, Arm { lane: &arm.lane, place, arguments }) {
                     Ok(()) => _ = raced.insert(race.app.clone()),
-                    Err(_) => assert!(told.is_empty(), "the lab's own apps have no options"),
+                    Err(_) => assert!(arguments.is_empty(), "the lab's own apps have no options"),
                 }
             }
         }

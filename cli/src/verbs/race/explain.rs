@@ -193,39 +193,48 @@ mod tests {
         session.finish().unwrap();
         let page = folder.0.join("page.html");
         let recorded = Recorded { folder: &trace, page: &page, lost_frames: 7 };
-        let said = TraceExplainer.explain(&recorded);
-        assert_eq!(page.is_file(), said.is_ok());
-        (folder, said)
+        let explanation = TraceExplainer.explain(&recorded);
+        assert_eq!(page.is_file(), explanation.is_ok());
+        (folder, explanation)
     }
 
     #[test]
     fn the_time_of_a_worker_is_shared_out_and_its_frames_are_counted() {
-        let (_folder, said) = explained("shares", 100);
-        let said = said.unwrap();
+        let (_folder, explanation) = explained("shares", 100);
+        let explanation = explanation.unwrap();
         let near = |share: f64, expected: f64| {
-            assert!((share - expected).abs() < 0.005, "{share}, not {expected}: {said:?}");
+            assert!((share - expected).abs() < 0.005, "{share}, not {expected}: {explanation:?}");
         };
-        let Shares { application, lane, waiting, empty_polls, tracer, other } = said.shares;
+        let Shares { application, lane, waiting, empty_polls, tracer, other } = explanation.shares;
         near(application, 0.05);
         near(lane, 0.45);
         near(waiting, 0.25);
         near(empty_polls, 0.25);
         near(application + lane + waiting + empty_polls + tracer + other, 1.0);
-        assert_eq!((said.frames, said.polls, said.empty_polls), (Some(300), 50_100, 50_000));
-        assert_eq!(said.frames_per_productive_poll, Some(3.0));
-        let stages: Vec<&str> = said.stages.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(
+            (explanation.frames, explanation.polls, explanation.empty_polls),
+            (Some(300), 50_100, 50_000)
+        );
+        assert_eq!(explanation.frames_per_productive_poll, Some(3.0));
+        let stages: Vec<&str> =
+            explanation.stages.iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(stages, ["receive", "app", "send and release"]);
-        let [receive, app, send] = [0, 1, 2].map(|stage: usize| said.stages[stage].ns_per_frame);
+        let [receive, app, send] =
+            [0, 1, 2].map(|stage: usize| explanation.stages[stage].ns_per_frame);
         near(receive / send, 0.5);
         near(app / send, 1.0 / 6.0);
-        assert_eq!(said.stages.iter().filter(|stage| stage.is_app).count(), 1);
-        assert_eq!(said.fired.len() + said.silent.iter().sum::<usize>(), 12, "{said:?}");
-        assert!(said.advice.iter().all(|advice| !advice.text.contains("--control-pps")));
+        assert_eq!(explanation.stages.iter().filter(|stage| stage.is_app).count(), 1);
+        assert_eq!(
+            explanation.fired.len() + explanation.silent.iter().sum::<usize>(),
+            12,
+            "{explanation:?}"
+        );
+        assert!(explanation.advice.iter().all(|advice| !advice.text.contains("--control-pps")));
     }
 
     #[test]
     fn a_trace_without_events_explains_nothing_and_says_so() {
-        let (_folder, said) = explained("empty", 0);
-        assert!(said.unwrap_err().contains("holds no events"));
+        let (_folder, explanation) = explained("empty", 0);
+        assert!(explanation.unwrap_err().contains("holds no events"));
     }
 }

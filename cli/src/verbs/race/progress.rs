@@ -1,4 +1,4 @@
-//! What a person who waits for a race sees: how long it may take, before it starts, and then one line, rewritten in
+//! What a user who waits for a race sees: how long it may take, before it starts, and then one line, rewritten in
 //! place on a terminal and repeated now and then where standard error is none.
 
 use laneway_lab::race::{Expected, Progress};
@@ -26,7 +26,7 @@ pub(super) fn announced(title: &str, expected: &Expected) -> String {
     )
 }
 
-/// A time as somebody would say it who estimates it.
+/// A time as a person would state an estimate.
 fn spoken(time: Duration) -> String {
     match time.as_secs_f64().ceil() as u64 {
         s @ 0..120 => format!("{s} s"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_may_take_is_said_first() {
+    fn how_long_it_may_take_is_printed_first() {
         let expected = Expected {
             arms: 5,
             loads: 2,
@@ -129,10 +129,10 @@ mod tests {
              1.6 s a round, up to 25 generations"
         );
         let counted = Expected { loads: 1, least: seconds(601), most: seconds(601), ..expected };
-        let told = announced("t", &counted);
+        let text = announced("t", &counted);
         assert!(
-            told.starts_with("t: takes about 11 min; 5 arms, the base twice, at 1 load:"),
-            "{told}"
+            text.starts_with("t: takes about 11 min; 5 arms, the base twice, at 1 load:"),
+            "{text}"
         );
     }
 
@@ -146,12 +146,12 @@ mod tests {
             trials: &[],
             is_traced: false,
         };
-        let told = line(&progress);
+        let text = line(&progress);
         assert_eq!(
-            told,
+            text,
             "86400 s of 86400 s, generation 1000 of 1000: 980 of 1280 verdicts decided"
         );
-        assert!(told.len() < 80);
+        assert!(text.len() < 80);
     }
 
     #[test]

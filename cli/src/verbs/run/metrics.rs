@@ -1,4 +1,4 @@
-//! What a running app counts, put together while somebody reads it.
+//! What a running app counts, put together while a client reads it.
 //!
 //! A worker publishes a copy of its counters at its next tick, and only when asked ([`Watch`]): nothing is locked or
 //! shared where frames are. A worker's last report stays until the next: one that has ended, or whose clock stands

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_beyond_the_buffers_are_told_once_with_the_interface_and_what_to_do() {
+    fn frames_beyond_the_buffers_are_reported_once_with_the_interface_and_what_to_do() {
         let names = ["eth1".to_owned(), "eth2".to_owned()];
         assert!(too_long(0, &names).is_none() && too_long(7, &[]).is_none());
         let one = too_long(1, &names[..1]).expect("a sentence");

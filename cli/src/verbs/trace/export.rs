@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &ExportArguments, json: bool) -> Result<Exit, Failu
     }
 }
 
-/// Options that the format has no use for are refused: who gives them expects something of them.
+/// Options that the format has no use for are refused: a user who gives them expects something of them.
 fn refuse_idle_options(arguments: &ExportArguments) -> Result<(), Failure> {
     let is_table = matches!(arguments.format, ExportFormat::Collapsed | ExportFormat::Csv);
     let selecting = [
@@ -183,23 +183,23 @@ fn tell(arguments: &ExportArguments, written: Option<&Written>, json: bool) -> R
         });
         return terminal::print_json(&value, false);
     }
-    let mut said = format!("written: {}", arguments.output.display());
+    let mut text = format!("written: {}", arguments.output.display());
     if let Some(written) = written {
         let files = if written.files == 1 { "file" } else { "files" };
-        said += &format!(
+        text += &format!(
             "; {} calls, {} bytes in {} {files}",
             grouped(written.calls),
             grouped(written.bytes),
             written.files
         );
         if written.left_out.cut > 0 {
-            said += &format!("; {} calls are cut", grouped(written.left_out.cut));
+            text += &format!("; {} calls are cut", grouped(written.left_out.cut));
         }
         let missing = written.left_out.words();
         if !missing.is_empty() {
-            said += &format!("; left out: {missing}");
+            text += &format!("; left out: {missing}");
         }
     }
-    terminal::note(&said);
+    terminal::note(&text);
     Ok(())
 }

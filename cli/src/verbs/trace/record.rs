@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &RecordArguments, json: bool) -> Result<Exit, Failu
     if json {
         terminal::print_json(&as_json(arguments, &recorded), false)?;
     } else {
-        terminal::note(told(arguments, &recorded).trim_end());
+        terminal::note(summary(arguments, &recorded).trim_end());
     }
     if let Some(why) = nothing(arguments) {
         return Err(Failure::input(why));
@@ -129,7 +129,7 @@ fn as_json(arguments: &RecordArguments, recorded: &Recorded) -> Value {
     })
 }
 
-fn told(arguments: &RecordArguments, recorded: &Recorded) -> String {
+fn summary(arguments: &RecordArguments, recorded: &Recorded) -> String {
     let mut text = String::new();
     if let Some(kernel) = &recorded.kernel {
         text.push_str(&format!(
@@ -156,7 +156,7 @@ fn told(arguments: &RecordArguments, recorded: &Recorded) -> String {
     text
 }
 
-/// A recording of a command that failed is a recording; who asked for it should know.
+/// A recording of a command that failed is a recording; the user who asked for it should know.
 fn judge(recorded: &Recorded) -> Result<Exit, Failure> {
     let ended = recorded.ended;
     match (ended.code, ended.signal) {

@@ -586,7 +586,7 @@ mod tests {
             (OPTION_DROPPED, &2u64.to_le_bytes()),
         ]));
         let bytes = builder
-            .block(0x0bad_cafe, b"whatever")
+            .block(0x0bad_cafe, b"anything")
             .enhanced(0, 1, 1, b"a")
             .block(BLOCK_STATISTICS, &body)
             .bytes;

@@ -1,8 +1,8 @@
 use super::*;
+use crate::answer::{Gone, LINE_BYTES_MAX, LineAnswer, Teller};
 use crate::client::{Client, Heard, ask};
 use crate::lines::SKIPPED_BYTES_MAX;
 use crate::rights::DESCRIPTORS_MAX;
-use crate::said::{Gone, LINE_BYTES_MAX, Said, Teller};
 use laneway_testkit::skip;
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
@@ -16,25 +16,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Repeats lines; counts those it received.
 #[derive(Default)]
 struct Echo {
-    told: AtomicUsize,
+    lines: AtomicUsize,
     /// Ends of what goes on.
     gone: AtomicUsize,
     kept: Mutex<Vec<OwnedFd>>,
 }
 
 impl Answerer for Arc<Echo> {
-    fn answer(&self, line: &str) -> Said {
-        self.told.fetch_add(1, Ordering::SeqCst);
+    fn answer(&self, line: &str) -> LineAnswer {
+        self.lines.fetch_add(1, Ordering::SeqCst);
         let echo = Arc::clone(self);
         match line {
-            "quit" => Said::Quit,
-            "no" => Said::Wrong("not that\n  really\n\n".to_owned()),
+            "quit" => LineAnswer::Quit,
+            "no" => LineAnswer::Wrong("not that\n  really\n\n".to_owned()),
             "panic" => panic!("as asked"),
             "give" => {
                 let kept = std::mem::take(&mut *self.kept.lock().unwrap());
-                Said::Handed(format!("{} of them\n", kept.len()), kept)
+                LineAnswer::Handed(format!("{} of them\n", kept.len()), kept)
             }
-            "watch" => Said::Told(Box::new(move |teller: &mut Teller<'_>| {
+            "watch" => LineAnswer::Streamed(Box::new(move |teller: &mut Teller<'_>| {
                 let mut tick = || -> Result<(), Gone> {
                     for i in 0.. {
                         teller.tell(&format!("tick {i}\n"))?;
@@ -46,17 +46,17 @@ impl Answerer for Arc<Echo> {
                 echo.gone.fetch_add(1, Ordering::SeqCst);
                 over
             })),
-            line => Said::Done(format!("{line}\n")),
+            line => LineAnswer::Done(format!("{line}\n")),
         }
     }
 
-    fn answer_with(&self, line: &str, descriptors: Vec<OwnedFd>) -> Said {
+    fn answer_with(&self, line: &str, descriptors: Vec<OwnedFd>) -> LineAnswer {
         if line != "take" {
-            return Said::Wrong("what are they for?".to_owned());
+            return LineAnswer::Wrong("what are they for?".to_owned());
         }
         let count = descriptors.len();
         self.kept.lock().unwrap().extend(descriptors);
-        Said::Done(format!("took {count}\n"))
+        LineAnswer::Done(format!("took {count}\n"))
     }
 }
 
@@ -79,7 +79,7 @@ fn served(name: &str) -> Served {
 }
 
 /// Sends this and returns everything that is received until the server closes.
-fn said(path: &Path, text: &[u8]) -> String {
+fn answers_to(path: &Path, text: &[u8]) -> String {
     let mut client = UnixStream::connect(path).unwrap();
     client.write_all(text).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -107,35 +107,35 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn every_line_is_answered_and_answers_end_with_an_empty_line() {
     let served = served("lines");
     assert_eq!(
-        said(&served.path, b"one\r\n\nno\ntwo\nquit\nthree\n"),
+        answers_to(&served.path, b"one\r\n\nno\ntwo\nquit\nthree\n"),
         "one\n\n\nerror: not that\n  really\n\ntwo\n\n\n"
     );
-    assert_eq!(served.echo.told.load(Ordering::SeqCst), 5, "what comes behind quit is not read");
+    assert_eq!(served.echo.lines.load(Ordering::SeqCst), 5, "what comes behind quit is not read");
 }
 
 #[test]
 fn a_command_that_was_cut_off_is_not_done() {
     let served = served("cut");
-    let answer = said(&served.path, b"one\ntwo");
+    let answer = answers_to(&served.path, b"one\ntwo");
     assert!(answer.starts_with("one\n\nerror: the line has no end"), "{answer}");
-    assert_eq!(served.echo.told.load(Ordering::SeqCst), 1);
+    assert_eq!(served.echo.lines.load(Ordering::SeqCst), 1);
 }
 
 #[test]
-fn hostile_input_is_answered_in_a_sentence_and_harms_nobody() {
+fn hostile_input_is_answered_in_a_sentence_and_does_no_harm() {
     let served = served("hostile");
     let long = [vec![b'x'; 4 * LINE_BYTES_MAX], b"\n".to_vec()].concat();
-    let answer = said(&served.path, &[&long[..], b"two\n"].concat());
+    let answer = answers_to(&served.path, &[&long[..], b"two\n"].concat());
     let sentence = answer.strip_suffix("\n\ntwo\n\n").unwrap();
     assert!(sentence.starts_with("error: ") && sentence.contains("4096 are the most"), "{answer}");
     assert_eq!(sentence.lines().count(), 1);
-    assert_eq!(said(&served.path, b"\xff\x00\x1b[2J\n"), "\u{fffd}\0\u{1b}[2J\n\n");
+    assert_eq!(answers_to(&served.path, b"\xff\x00\x1b[2J\n"), "\u{fffd}\0\u{1b}[2J\n\n");
     // One that leaves in the middle, one that never reads, one whose answer panics.
     drop(UnixStream::connect(&served.path).unwrap());
     let mut deaf = UnixStream::connect(&served.path).unwrap();
     deaf.write_all(b"help\nhelp\n").unwrap();
-    assert_eq!(said(&served.path, b"panic\n"), "");
-    assert_eq!(said(&served.path, b"one\n"), "one\n\n");
+    assert_eq!(answers_to(&served.path, b"panic\n"), "");
+    assert_eq!(answers_to(&served.path, b"one\n"), "one\n\n");
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn a_line_without_end_is_given_up() {
     // What was not read yet resets the connection behind the answer.
     let _ = client.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.contains("a line does not end"), "{answer}");
-    assert_eq!(served.echo.told.load(Ordering::SeqCst), 0);
-    assert_eq!(said(&served.path, b"one\n"), "one\n\n");
+    assert_eq!(served.echo.lines.load(Ordering::SeqCst), 0);
+    assert_eq!(answers_to(&served.path, b"one\n"), "one\n\n");
 }
 
 #[test]
-fn more_clients_than_there_may_be_are_told_so() {
+fn more_clients_than_there_may_be_are_refused_with_the_reason() {
     let served = served("crowd");
     let mut crowd = Vec::new();
     for _ in 0..CLIENTS_MAX {
@@ -170,8 +170,8 @@ fn more_clients_than_there_may_be_are_told_so() {
         let mut late = String::new();
         UnixStream::connect(&served.path).unwrap().read_to_string(&mut late).unwrap();
         assert_eq!(late, "error: 8 clients are the most; try again later\n\n");
-        let told = ask(&served.path, "hello").unwrap();
-        assert!(told.is_refused && told.lines == ["8 clients are the most; try again later"]);
+        let refused = ask(&served.path, "hello").unwrap();
+        assert!(refused.is_refused && refused.lines == ["8 clients are the most; try again later"]);
     }
     crowd.pop();
     // Its seat is free when its thread has seen that it left.
@@ -179,9 +179,9 @@ fn more_clients_than_there_may_be_are_told_so() {
 }
 
 #[test]
-fn a_stranger_is_told_so_and_not_heard() {
+fn a_client_of_another_user_is_refused_and_not_read() {
     if !geteuid().is_root() {
-        return skip("to be somebody else, a thread must have been root");
+        return skip("to be another user, a thread must have been root");
     }
     let served = served("stranger");
     fs::set_permissions(&served.path, Permissions::from_mode(0o666)).unwrap();
@@ -197,7 +197,7 @@ fn a_stranger_is_told_so_and_not_heard() {
     let answer = thread::scope(|scope| scope.spawn(stranger).join().unwrap());
     assert!(answer.starts_with("error: user 65534 may not speak here; be the user"), "{answer}");
     assert_eq!(answer.lines().count(), 2);
-    assert_eq!(served.echo.told.load(Ordering::SeqCst), 0);
+    assert_eq!(served.echo.lines.load(Ordering::SeqCst), 0);
     fs::set_permissions(&served.path, Permissions::from_mode(0o600)).unwrap();
     let denied = || {
         set_thread_uid(Uid::from_raw(65534)).unwrap();
@@ -222,9 +222,9 @@ fn what_goes_on_ends_when_the_client_leaves_or_says_its_next_line() {
     client.say("watch", &[]).unwrap();
     assert_eq!(ticks.clone().map(|_| client.hear().unwrap()), ticks);
     drop(client);
-    until("it sees that nobody listens", || served.echo.gone.load(Ordering::SeqCst) == 2);
+    until("it sees that no client listens", || served.echo.gone.load(Ordering::SeqCst) == 2);
     // A next line that is there before the answer begins ends it, too.
-    assert_eq!(said(&served.path, b"watch\none\n"), "tick 0\n\none\n\n");
+    assert_eq!(answers_to(&served.path, b"watch\none\n"), "tick 0\n\none\n\n");
 }
 
 #[test]
@@ -267,8 +267,8 @@ fn the_file_is_the_owners_alone_and_goes_with_the_socket_and_conversations_end()
     assert_eq!(line, "one\n\n");
     assert_eq!(watching.hear().unwrap(), Heard::End);
     assert!(watching.hear().unwrap_err().to_string().contains("it may have ended"));
-    let nobody = ask(&served.path, "one").unwrap_err().to_string();
-    assert!(nobody.starts_with("cannot talk to "), "{nobody}");
+    let refused = ask(&served.path, "one").unwrap_err().to_string();
+    assert!(refused.starts_with("cannot talk to "), "{refused}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn a_file_that_replaced_ours_is_not_removed() {
 }
 
 #[test]
-fn a_successor_serves_on_at_the_same_path_and_no_client_finds_nobody() {
+fn a_successor_serves_on_at_the_same_path_and_no_client_is_refused() {
     let first = served("successor");
     let mut successor =
         ControlSocket::adopt(&first.path, first.socket.listener().unwrap()).unwrap();
@@ -314,7 +314,7 @@ fn a_successor_serves_on_at_the_same_path_and_no_client_finds_nobody() {
     let mut answer = String::new();
     early.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "one\n\n\n");
-    assert_eq!((before.told.load(Ordering::SeqCst), echo.told.load(Ordering::SeqCst)), (0, 2));
+    assert_eq!((before.lines.load(Ordering::SeqCst), echo.lines.load(Ordering::SeqCst)), (0, 2));
     drop(successor);
     assert!(!first.path.exists(), "the file is the successor's");
 

@@ -155,7 +155,7 @@ fn every_file_cut_at_every_byte_starts_with_a_beginning_and_says_so_or_says_why_
 }
 
 #[test]
-fn no_flipped_byte_of_any_file_goes_unsaid() {
+fn every_flipped_byte_of_any_file_is_reported() {
     let seed = effort::seed();
     each(|small, what, is_closed| {
         let mut refused = 0;
@@ -167,10 +167,10 @@ fn no_flipped_byte_of_any_file_goes_unsaid() {
                 let disk = small.with(&name, &changed, at % 2 == 0);
                 match small.start(&disk, &what) {
                     Some(recovered) => {
-                        let is_said =
+                        let is_reported =
                             recovered.torn.is_some() || recovered.damaged_snapshot.is_some();
                         assert!(
-                            is_said || (is_closed && !recovered.was_closed),
+                            is_reported || (is_closed && !recovered.was_closed),
                             "{what}: {recovered}"
                         );
                     }

@@ -102,7 +102,7 @@ fn the_same_in_what_was_never_durable_is_cut_off_behind_a_cut_of_the_power() {
         match start(&disk, policy) {
             Ok((_, _, recovered, _)) => {
                 assert!(!is_refused, "{recovered}");
-                let torn = recovered.torn.expect("said");
+                let torn = recovered.torn.expect("it is reported");
                 assert_eq!((torn.from, recovered.last), (Sequence(3), Sequence(2)));
                 assert!(torn.bytes > 4 * 128, "{recovered}");
             }
@@ -121,7 +121,7 @@ fn a_torn_record_at_the_end_is_cut_off_and_its_bytes_are_counted() {
         content[end - 10..].fill(0);
     });
     let (_, _, recovered, _) = start(&disk, Policy::No).expect("a torn end is no damage");
-    let torn = recovered.torn.expect("said");
+    let torn = recovered.torn.expect("it is reported");
     assert_eq!((torn.from, torn.bytes), (Sequence(3), 128 - 10));
     assert_eq!(recovered.last, Sequence(2));
     let text = recovered.to_string();
@@ -176,7 +176,7 @@ fn a_second_server_is_refused_as_long_as_the_first_is_there() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_one() {
+fn a_full_disk_is_distinguished_from_a_broken_one() {
     for (fault, wanted) in
         [(Fault::NoSpace, "is full: a segment takes 4096 bytes"), (Fault::Io, "failed")]
     {
@@ -201,7 +201,7 @@ fn a_damaged_snapshot_is_refused_where_its_segments_are_gone_and_left_out_where_
     let (mut journal, mut writer, ..) = start(&disk, Policy::Always).expect("nothing fails");
     append(&mut journal, &mut writer, 3, 100);
     snapshot(&mut journal, &mut writer);
-    let first = disk.content(&segment(1)).expect("nothing came behind the snapshot");
+    let first = disk.content(&segment(1)).expect("nothing is behind the snapshot");
     append(&mut journal, &mut writer, 2, 100);
     assert!(!disk.names().contains(&segment(1)) && disk.names().contains(&segment(4)));
     drop((journal, writer));

@@ -81,7 +81,7 @@ fn a_turn_too_long_to_be_copied_waits_on_the_workers_side_and_keeps_its_place() 
 }
 
 #[test]
-fn a_record_that_no_journal_takes_is_told_from_one_that_has_to_wait() {
+fn a_record_that_no_journal_takes_is_distinguished_from_one_that_has_to_wait() {
     let disk = Disk::new(1);
     let (mut journal, ..) = with_bell(&disk, Policy::No);
     let max = journal.record_bytes_max();
@@ -129,7 +129,7 @@ fn under_everysec_a_sync_is_due_in_time_and_what_may_be_lost_is_bounded() {
 }
 
 #[test]
-fn whoever_waits_for_the_kernel_alone_is_rung_when_it_has_it() {
+fn a_writer_that_waits_for_the_kernel_alone_is_rung_when_it_has_it() {
     let disk = Disk::new(1);
     let bell = Bell::new().expect("a descriptor");
     let options =
@@ -253,7 +253,7 @@ fn a_snapshot_waits_for_the_log_that_it_knows() {
     snapshot.entry(journal.last(), &[0]).expect("there is room");
     journal.finish_snapshot(snapshot).expect("nothing fails");
     writer.turn();
-    assert_eq!(journal.durable(), Sequence(2), "whatever the policy");
+    assert_eq!(journal.durable(), Sequence(2), "under any policy");
     let in_place = SnapshotState::InPlace { from: Sequence(1), entries: 1 };
     assert_eq!(journal.snapshot(), in_place);
 }

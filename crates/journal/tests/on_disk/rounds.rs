@@ -69,14 +69,14 @@ impl World {
 }
 
 /// The result: requests, the time, the sum of latencies, and what the journal did.
-struct Came {
+struct Measured {
     requests: f64,
     ns: f64,
     latency_ns: f64,
     figures: Figures,
 }
 
-impl Came {
+impl Measured {
     /// Of the best there can be: all clients have each sync.
     fn of_ideal(&self, clients: u64) -> f64 {
         let sync_ns = self.figures.sync_ns as f64 / self.figures.syncs as f64;
@@ -85,7 +85,7 @@ impl Came {
 }
 
 /// So many clients; each pauses below `pause_ns_max` before it asks again.
-fn run(clients: u64, sync_ns: [u64; 2], pause_ns_max: u64, for_ns: u64) -> Came {
+fn run(clients: u64, sync_ns: [u64; 2], pause_ns_max: u64, for_ns: u64) -> Measured {
     let mut random = Random::seeded(effort::seed());
     let disk = Disk::new(random.draw());
     let (policy, clock) = (Policy::Always, disk.clock());
@@ -126,7 +126,7 @@ fn run(clients: u64, sync_ns: [u64; 2], pause_ns_max: u64, for_ns: u64) -> Came 
         world.serve();
     }
     let world = world.lock().expect("no panic");
-    Came {
+    Measured {
         requests: world.answered as f64,
         ns: disk.now_ns() as f64,
         latency_ns: world.latency_ns as f64,
@@ -139,17 +139,17 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[test]
 fn few_clients_have_one_sync_a_round_and_not_two() {
     for (clients, least) in [(1, 0.88), (2, 0.86), (10, 0.78), (30, 0.62)] {
-        let came = run(clients, [300 * US, 400 * US], 0, SECOND_NS);
-        let part = came.of_ideal(clients);
-        assert!(part > least, "{clients} clients: {part:.3} of ideal, {:?}", came.figures);
+        let measured = run(clients, [300 * US, 400 * US], 0, SECOND_NS);
+        let part = measured.of_ideal(clients);
+        assert!(part > least, "{clients} clients: {part:.3} of ideal, {:?}", measured.figures);
     }
 }
 
 #[test]
 fn the_rate_follows_what_a_sync_takes() {
     let rate = |sync_us: u64| {
-        let came = run(10, [sync_us * US; 2], 0, 4 * SECOND_NS);
-        came.requests / came.ns * (sync_us * US) as f64
+        let measured = run(10, [sync_us * US; 2], 0, 4 * SECOND_NS);
+        measured.requests / measured.ns * (sync_us * US) as f64
     };
     for sync_us in [300, 1_000, 4_000] {
         let per_sync = rate(sync_us);
@@ -160,21 +160,21 @@ fn the_rate_follows_what_a_sync_takes() {
 #[test]
 fn where_the_server_is_the_limit_syncs_go_on_beside_it() {
     for clients in [300, 1_000] {
-        let came = run(clients, [300 * US, 400 * US], 0, SECOND_NS);
-        let of_server = came.requests * REQUEST_NS as f64 / came.ns;
-        assert!(of_server > 0.9, "{clients} clients: {of_server:.3}, {:?}", came.figures);
-        let Figures { syncs, synced_commands, .. } = came.figures;
-        assert!(synced_commands / syncs > 40, "{:?}", came.figures);
+        let measured = run(clients, [300 * US, 400 * US], 0, SECOND_NS);
+        let of_server = measured.requests * REQUEST_NS as f64 / measured.ns;
+        assert!(of_server > 0.9, "{clients} clients: {of_server:.3}, {:?}", measured.figures);
+        let Figures { syncs, synced_commands, .. } = measured.figures;
+        assert!(synced_commands / syncs > 40, "{:?}", measured.figures);
     }
 }
 
 #[test]
 fn who_does_not_ask_again_at_once_is_hardly_held_for_others() {
     // Forty clients that pause for up to 8 ms: three or four requests come during a sync.
-    let came = run(40, [300 * US; 2], 8_000 * US, 2 * SECOND_NS);
-    let latency_us = came.latency_ns / came.requests / 1e3;
+    let measured = run(40, [300 * US; 2], 8_000 * US, 2 * SECOND_NS);
+    let latency_us = measured.latency_ns / measured.requests / 1e3;
     // Half a sync of another, then one of its own.
-    assert!(latency_us < 300.0 * 1.65, "{latency_us:.0} us, {:?}", came.figures);
-    let Figures { syncs, holds, .. } = came.figures;
-    assert!(holds * 8 < syncs, "{:?}", came.figures);
+    assert!(latency_us < 300.0 * 1.65, "{latency_us:.0} us, {:?}", measured.figures);
+    let Figures { syncs, holds, .. } = measured.figures;
+    assert!(holds * 8 < syncs, "{:?}", measured.figures);
 }

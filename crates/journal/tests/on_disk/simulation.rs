@@ -148,7 +148,7 @@ impl World {
         assert_eq!(*values, values_of(&there), "{recovered}");
         if last < self.truth.len() as u64 {
             self.met.lost += 1;
-            assert!(!recovered.was_closed, "a loss is said: {recovered}");
+            assert!(!recovered.was_closed, "a loss is reported: {recovered}");
             self.check_loss(last as usize);
         }
         self.met.torn += u64::from(recovered.torn.is_some());

@@ -1,4 +1,4 @@
-//! Who may open a connection, and which one makes room for it.
+//! Which peers may open a connection, and which connection makes room for it.
 //!
 //! While too many handshakes are not complete, a SYN is answered by a SYN cookie and nothing is kept.
 //! The segment that brings the cookie back finds its connection as if it had been half-open.
@@ -42,7 +42,7 @@ impl Cookies {
     }
 }
 
-/// Somebody who wants to connect.
+/// A peer that wants to connect.
 #[derive(Clone, Copy)]
 pub(super) struct Newcomer {
     pub(super) ends: Ends,

@@ -14,7 +14,7 @@ impl<L: FrameLane> DatagramStack<L> {
         if port.is_member(heard) {
             return Err(LaneError::Refused {
                 lane: self.lane.name().to_owned(),
-                name: said(membership),
+                name: name_of(membership),
                 why: "the port is a member already".to_owned(),
                 hint: "leave it out".to_owned(),
             });
@@ -25,7 +25,7 @@ impl<L: FrameLane> DatagramStack<L> {
     /// What a membership of a port means here.
     pub(super) fn meant(&self, port: &Port, membership: &Membership) -> Result<Heard, LaneError> {
         let Membership { group, interface, source } = membership;
-        let (lane, name) = (self.lane.name().to_owned(), said(membership));
+        let (lane, name) = (self.lane.name().to_owned(), name_of(membership));
         let refused = |why: &str, hint: &str| {
             let (lane, name) = (lane.clone(), name.clone());
             Err(LaneError::Refused { lane, name, why: why.to_owned(), hint: hint.to_owned() })
@@ -64,7 +64,7 @@ impl<L: FrameLane> DatagramStack<L> {
         if self.host.members.len() >= self.groups_max {
             return Err(LaneError::Refused {
                 lane: self.lane.name().to_owned(),
-                name: said(membership),
+                name: name_of(membership),
                 why: format!("{} groups are heard already", self.host.members.len()),
                 hint: "leave some, or use more workers".to_owned(),
             });
@@ -99,20 +99,20 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 }
 
-/// What is heard, for those who know interfaces by name.
+/// What is heard, for callers that know interfaces by name.
 pub(super) fn named(host: &Host, (interface, group, source): Heard) -> Membership {
     let interface = Some(host.interfaces[usize::from(interface)].name.clone());
     Membership { group, interface, source }
 }
 
 /// A group as people write it: `239.1.1.1 from 192.0.2.7 on eth1`.
-pub(super) fn said(membership: &Membership) -> String {
-    let mut said = membership.group.to_string();
+pub(super) fn name_of(membership: &Membership) -> String {
+    let mut name = membership.group.to_string();
     if let Some(source) = membership.source {
-        said += &format!(" from {source}");
+        name += &format!(" from {source}");
     }
     if let Some(interface) = &membership.interface {
-        said += &format!(" on {interface}");
+        name += &format!(" on {interface}");
     }
-    said
+    name
 }

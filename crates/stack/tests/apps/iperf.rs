@@ -166,7 +166,7 @@ impl StreamApp for Iperf {
                 self.conns.insert(conn, Waits::ForData);
                 self.streams.push((conn, 0));
                 if self.streams.len() == self.streams_wanted {
-                    let control = self.control.expect("the control connection came first");
+                    let control = self.control.expect("the control connection is the first");
                     assert_eq!(out.send(control, &[TEST_START, TEST_RUNNING]), 2, "two bytes fit");
                     self.is_running = true;
                     (0..self.streams.len()).for_each(|stream| self.send_blocks(stream, out));

@@ -221,7 +221,7 @@ impl<A: StreamApp> Bench<A> {
         self.fars.get_mut(&at).expect("it was connected")
     }
 
-    /// Lets time pass until something arrives, or for a step; then everybody works once.
+    /// Lets time pass until something arrives, or for a step; then every host works once.
     pub(crate) fn step(&mut self) {
         let clock = self.world.clock();
         let served = self.stack.serve(&mut self.app, &clock).unwrap();
@@ -276,7 +276,7 @@ pub(crate) fn framed(packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Whom a TCP packet in a frame is for, and the packet.
+/// The destination of a TCP packet in a frame, and the packet.
 fn destination(frame: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let packet = &frame[ETHERNET_BYTES..];
     let (ip, transport): (IpAddr, usize) = match Ethernet::parse(frame).ok()?.ether_type {

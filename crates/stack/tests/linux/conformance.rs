@@ -80,7 +80,7 @@ impl<L: FrameLane> Rig<L> {
         });
         let far = sockets.map_err(|e| e.to_string())?;
         for socket in &far {
-            socket.set_nonblocking(true).expect("a socket can be told");
+            socket.set_nonblocking(true).expect("a socket can be set");
         }
         Ok(Rig { world, open, spec, far, peers: Vec::new() })
     }
@@ -273,7 +273,7 @@ impl<L: FrameLane> StreamRig for Rig<L> {
     fn reset(&mut self, peer: PeerId) {
         if let Some(stream) = self.peers[peer.0].stream.take() {
             let socket = OwnedFd::from(stream);
-            sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).expect("it can be told");
+            sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).expect("it can be set");
         }
     }
 

@@ -18,7 +18,7 @@ const OUTPUTS: usize = 256;
 const PAYLOAD_BYTES: usize = 1316;
 /// Waits of 10 ms in vain.
 const WAITS_MAX: usize = 6000;
-/// Who we are, announced once for each IP version.
+/// Our addresses, announced once for each IP version.
 const ANNOUNCEMENTS: u64 = 2;
 
 /// Sends each datagram to every group, one group after the other.
@@ -65,8 +65,8 @@ fn every_copy_is_sent_or_has_a_reason<L: FrameLane>(spec: &str, open: Open<L>, g
     let (mut waits, mut sent) = (0, 0);
     while waits < WAITS_MAX && (app.seen < DATAGRAMS || left() != sent) {
         stack.serve(&mut app, &MonotonicClock).expect("the lane serves");
-        let told = ANNOUNCEMENTS + stack.events().solicitations_answered;
-        sent = stack.counters(PortId(0)).tx_frames + told;
+        let answered = ANNOUNCEMENTS + stack.events().solicitations_answered;
+        sent = stack.counters(PortId(0)).tx_frames + answered;
         stack.wait(Duration::from_millis(10)).expect("the lane waits");
         waits += 1;
     }

@@ -1,4 +1,4 @@
-//! Who tells the network of groups. The stack itself does so to a switch that listens to reports and asks questions,
+//! What reports groups to the network. The stack itself does so to a switch that listens to reports and asks questions,
 //! a bridge of the kernel at the far end, while the kernel at the near end is silent; and the kernel does so below
 //! the lanes of its own interfaces.
 
@@ -118,8 +118,8 @@ fn a_switch_that_speaks(versions: [u8; 2]) {
         })
     };
     let all_known = || groups.iter().all(|(_, to, from)| is_known(to, *from));
-    serve_until("not every group was told", &mut |_, _| all_known());
-    serve_until("nobody asked", &mut |stack, _| stack.events().group_queries_heard >= QUESTIONS);
+    serve_until("not every group was reported", &mut |_, _| all_known());
+    serve_until("no router asked", &mut |stack, _| stack.events().group_queries_heard >= QUESTIONS);
     serve_until("a question was not answered", &mut |_, _| all_known());
 
     // Only now does the switch let them through, and nothing else that it knows of.
@@ -149,15 +149,15 @@ fn watch(world: &World) -> Option<(Ended, impl Iterator<Item = String> + use<>)>
     let mut command = world.far.command("timeout");
     command.args(watch).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tcpdump = Ended(command.spawn().ok()?);
-    let mut said = BufReader::new(tcpdump.0.stderr.take()?).lines().map_while(Result::ok);
-    said.find(|line| line.contains("listening on"))?;
+    let mut errors = BufReader::new(tcpdump.0.stderr.take()?).lines().map_while(Result::ok);
+    errors.find(|line| line.contains("listening on"))?;
     // Its pipe stays open, or it ends at what it says next.
     let lines = BufReader::new(tcpdump.0.stdout.take()?).lines().map_while(Result::ok);
-    Some((tcpdump, lines.chain(said)))
+    Some((tcpdump, lines.chain(errors)))
 }
 
 /// Reads until all of these were reported.
-fn assert_told(lines: &mut impl Iterator<Item = String>, wanted: &[&str]) {
+fn assert_reported(lines: &mut impl Iterator<Item = String>, wanted: &[&str]) {
     /// Others tell of neighbours and routers.
     const LINES_MAX: usize = 400;
     let (mut missing, mut heard) = (wanted.to_vec(), Vec::new());
@@ -215,7 +215,7 @@ fn the_kernel_tells_of_groups<K: LaneKind>(spec: &str) {
             let plan = PortPlan { memberships, ..PortPlan::at(SocketAddr::new(ip(any), UDP_PORT)) };
             ports.push(stack.open_port(&plan).unwrap_or_else(|e| panic!("{e}")));
         }
-        assert_told(
+        assert_reported(
             &mut lines,
             &[
                 "gaddr 239.7.7.7 to_ex",
@@ -254,7 +254,7 @@ fn the_kernel_tells_of_groups<K: LaneKind>(spec: &str) {
         for port in ports {
             stack.close_port(port).unwrap_or_else(|e| panic!("{e}"));
         }
-        assert_told(&mut lines, &["gaddr 239.7.7.7 to_in", "gaddr ff15::7 to_in"]);
+        assert_reported(&mut lines, &["gaddr 239.7.7.7 to_in", "gaddr ff15::7 to_in"]);
         assert_eq!(stack.events().group_reports_sent, 0, "one tells, not two");
     };
     world.near.enter(inside).expect("the namespace is there");

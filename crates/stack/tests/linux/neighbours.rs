@@ -29,7 +29,7 @@ fn a_datagram_leaves_for_whom_the_kernel_knows<K: LaneKind>(spec: &str) {
     );
     let far = world.far.enter(|| UdpSocket::bind("10.77.0.2:9000").expect("a free port"));
     let far = far.expect("a namespace");
-    far.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket can be told");
+    far.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket can be set");
     let inside = || {
         let (spec, interfaces) = (spec.parse().expect("a spec"), [NEAR]);
         let shared = K::share(&Opening::on(&spec, Shape::Frames, &interfaces));
@@ -47,8 +47,8 @@ fn a_datagram_leaves_for_whom_the_kernel_knows<K: LaneKind>(spec: &str) {
         let counters = stack.counters(PortId(0));
         assert_eq!((counters.tx_frames, stack.events().solicitations_sent), (1, 0), "{counters:?}");
         let mut bytes = [0; 64];
-        let came = far.recv(&mut bytes).unwrap_or_else(|e| panic!("nothing came: {e}"));
-        assert_eq!(bytes[..came], *b"known");
+        let received = far.recv(&mut bytes).unwrap_or_else(|e| panic!("nothing arrived: {e}"));
+        assert_eq!(bytes[..received], *b"known");
     };
     world.near.enter(inside).expect("the namespace is there");
 }

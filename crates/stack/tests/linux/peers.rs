@@ -172,7 +172,7 @@ fn netcat_and_socat_get_their_datagrams_back() {
         format!("echo from netcat | nc -u -W 1 -w 30 {NEAR_V6} 7"),
         format!("echo from socat | socat -t 30 - UDP4:{NEAR_V4}:7,readbytes=11"),
         format!("echo from socat | socat -t 30 - UDP6:[{NEAR_V6}]:7,readbytes=11"),
-        format!("echo nobody | socat -t 30 - UDP4:{NEAR_V4}:9"),
+        format!("echo unheard | socat -t 30 - UDP4:{NEAR_V4}:9"),
     ];
     let (outputs, events, counters) = serve_datagrams(&world, &lines);
     for (line, output) in lines.iter().zip(&outputs).take(4) {
@@ -353,8 +353,9 @@ fn a_client_that_goes_away_leaves_nothing_behind() {
         nc.wait().expect("it is our child");
         (asked.and(answered).is_ok(), answer)
     };
-    let (said, app, _) = serve_streams_while(&world, &config(&listen(7)), Server::echo(), client);
-    assert_eq!(said, (true, "hello\n".to_owned()));
+    let (printed, app, _) =
+        serve_streams_while(&world, &config(&listen(7)), Server::echo(), client);
+    assert_eq!(printed, (true, "hello\n".to_owned()));
     assert_eq!(app.opened, 1);
     assert_eq!(app.closed.len(), 1);
 }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_last_as_long_as_said_and_lose_segments() {
+    fn bursts_last_as_long_as_configured_and_lose_segments() {
         let burst = NoiseBurst { begins: 0.05, segments: 5.0, factor: 2.0, loses: 0.5 };
         let machine = PairMachine { burst, ..STILL };
         let race = machine.race(Plan { generations: 1, pairs: 20_000 }, &[1.0], 3);

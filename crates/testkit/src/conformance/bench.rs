@@ -119,7 +119,7 @@ impl<'r, R: Rig> Bench<'r, R> {
             }
             ok(self.lane.settle(port));
             if !empty {
-                patience.something_came();
+                patience.note_arrival();
                 continue;
             }
             if self.lane.exhausted() {

@@ -1,4 +1,4 @@
-//! Disturbances: the interface goes away or down, its MTU changes, somebody asks for a stop, the
+//! Disturbances: the interface goes away or down, its MTU changes, another thread asks for a stop, the
 //! privilege is missing. What these must do to a *worker* counts, so the engine runs the lane.
 
 use super::{
@@ -90,7 +90,7 @@ fn work<R: Rig>(
     let mut app = Witness::new(&ticks, ticks_max);
     let clock = RigClock(bench.rig.clock());
     let outcome = run_frames(&mut bench.lane, &mut app, &clock, idle, &Control::default());
-    assert_eq!(app.stops, 1, "the app is told once that nothing more will come");
+    assert_eq!(app.stops, 1, "the app's `on_stop` is called once");
     let frames = app.counters.rx_frames;
     let turns = outcome.as_ref().map_or_else(|failed| failed.report.turns, |run| run.turns);
     let turns_max = (1 + ticks.into_inner()) * IDLE_TURNS_PER_TICK_MAX + frames;
@@ -147,14 +147,14 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
     let mut left = bench.collect(PORT, before.len()).len() as u64;
     // A burst in hand while the interface goes down.
     bench.rig.inject(PORT, &udp_frames(8, 8, 64));
-    let mut told = before.len() as u64 + take_all_for_sending(&mut bench);
+    let mut asked = before.len() as u64 + take_all_for_sending(&mut bench);
     let name = match bench.rig.disturb(PORT, Disturbance::Down) {
         Ok(name) => name,
         Err(reason) => return skip(reason),
     };
     let settled = bench.lane.settle(PORT);
     let (outcome, frames) = work(&mut bench, IdlePolicy::Block, DOWN_TICKS);
-    told += frames;
+    asked += frames;
     let ends = settled.err().or_else(|| outcome.err().map(|failed| failed.error));
     match &ends {
         Some(LaneError::Gone { name: gone, .. }) => assert_eq!(*gone, name),
@@ -173,7 +173,7 @@ pub fn an_interface_that_goes_down_and_up_loses_no_account<R: Rig>(rig: &mut R) 
         }
     }
     assert_eq!(left, counters.tx_frames, "frames left and frames counted: {counters:?}");
-    assert_eq!(told, counters.tx_frames + counters.lost(), "frames told: {counters:?}");
+    assert_eq!(asked, counters.tx_frames + counters.lost(), "frames asked to leave: {counters:?}");
     let goes_on = ends.is_none().then_some(bench.lane);
     let rig = bench.rig;
     rig.disturb(PORT, Disturbance::Up).expect("what went down comes up");
@@ -213,7 +213,7 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
         return skip("the lane sends over no link that has an MTU");
     }
     let mut bench = Bench::open(rig, "", 1, &[]);
-    let (mut told, mut left) = (0, 0);
+    let (mut asked, mut left) = (0, 0);
     let longest = bench.is.frame_bytes_max;
     for (round, mtu) in [SMALL_MTU_BYTES, longest - ETHERNET_BYTES].into_iter().enumerate() {
         if let Err(reason) = bench.rig.disturb(PORT, Disturbance::Mtu(mtu)) {
@@ -224,23 +224,23 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
             let burst = ok(bench.lane.lend(PORT, 1));
             assert_eq!(burst.len(), 1, "no buffer is in use");
             let mut frame = burst.frame_mut(0);
-            assert!(frame.set_len(longest), "a lent frame has room for the longest");
+            assert!(frame.set_len(longest), "a borrowed frame has room for the longest");
             frame.bytes_mut().copy_from_slice(&bytes);
             frame.set_verdict(Verdict::Tx);
             ok(bench.lane.settle(PORT));
-            told += 1;
+            asked += 1;
         }
         let sent = udp_frames(10 * round as u64, 4, 64);
         let arrived = bench.pump(PORT, &sent, |burst, i, _| {
             burst.set_verdict(i, Verdict::Tx);
-            told += 1;
+            asked += 1;
         });
         assert_eq!(arrived, sent.len(), "short frames still arrive");
         let counted = bench.lane.counters(PORT).drops(DropReason::TxTooLong);
-        let frames = bench.collect(PORT, (told - left - counted) as usize);
+        let frames = bench.collect(PORT, (asked - left - counted) as usize);
         left += frames.len() as u64;
         let counters = bench.lane.counters(PORT);
-        assert_eq!(left + counters.lost(), told, "MTU {mtu}: {counters:?}");
+        assert_eq!(left + counters.lost(), asked, "MTU {mtu}: {counters:?}");
         assert_eq!(counters.lost(), counters.drops(DropReason::TxTooLong), "{counters:?}");
         assert_eq!(left, counters.tx_frames, "MTU {mtu}: {counters:?}");
         let short: Vec<_> = frames.into_iter().filter(|frame| frame.len() == 64).collect();
@@ -248,7 +248,7 @@ pub fn a_changed_mtu_loses_no_frame_silently<R: Rig>(rig: &mut R) {
     }
 }
 
-/// Somebody else's request ends a worker that blocks, within 100 ms: ten ticks of the engine. The
+/// Another thread's request ends a worker that blocks, within 100 ms: ten ticks of the engine. The
 /// engine's part of that is to block briefly, the lane's to keep to the time it was given.
 pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
     /// Ticks without traffic before the request.
@@ -297,7 +297,7 @@ pub fn a_request_to_stop_ends_a_blocked_worker<R: Rig>(rig: &mut R) {
 }
 
 /// Without privilege the refusal says what is missing, and it leaves nothing that is in the way of
-/// who has it.
+/// the process that has it.
 pub fn a_missing_privilege_is_named<R: Rig>(rig: &mut R) {
     let asking = spec(rig.properties().spec, "");
     match rig.open_unprivileged(&asking) {

@@ -18,7 +18,7 @@ const PORT: PortId = PortId(0);
 /// A worker without traffic sees its stop flag within one turn, because no call of the lane keeps
 /// it; and what it leaves lets the same lane open again at once.
 pub fn a_worker_stops_and_the_lane_opens_again<R: Rig>(rig: &mut R) {
-    /// Turns without traffic before somebody else asks for the stop.
+    /// Turns without traffic before another thread asks for the stop.
     const TURNS_BEFORE: usize = 20;
     for _ in 0..2 {
         let mut bench = Bench::open(rig, "", 1, &[]);

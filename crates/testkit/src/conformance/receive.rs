@@ -39,8 +39,8 @@ pub fn a_burst_never_exceeds_its_knob<R: Rig>(rig: &mut R) {
         assert!(burst.len() <= 8, "a burst of {} frames", burst.len());
     });
     assert_eq!(arrived, sent.len());
-    let lent = ok(bench.lane.lend(PORT, 100)).len();
-    assert!(lent <= 8, "{lent} frames lent");
+    let borrowed = ok(bench.lane.lend(PORT, 100)).len();
+    assert!(borrowed <= 8, "{borrowed} frames borrowed");
     ok(bench.lane.settle(PORT));
 }
 

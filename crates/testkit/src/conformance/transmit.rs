@@ -74,7 +74,7 @@ pub fn edits_in_place_are_what_leaves<R: Rig>(rig: &mut R) {
 }
 
 /// `Drop` and `Pass` send nothing, and do not disturb what their neighbours in the burst send.
-pub fn only_frames_told_to_leave_leave<R: Rig>(rig: &mut R) {
+pub fn only_frames_with_a_verdict_to_leave_leave<R: Rig>(rig: &mut R) {
     if lacks(rig, 1) {
         return;
     }
@@ -84,8 +84,8 @@ pub fn only_frames_told_to_leave_leave<R: Rig>(rig: &mut R) {
         let verdicts = [Verdict::Drop, Verdict::Pass, Verdict::Tx];
         burst.set_verdict(i, verdicts[sequence as usize % 3]);
     });
-    let told: Vec<_> = sent.into_iter().skip(2).step_by(3).collect();
-    assert_same_frames(&bench.collect(PORT, told.len()), &told);
+    let wanted: Vec<_> = sent.into_iter().skip(2).step_by(3).collect();
+    assert_same_frames(&bench.collect(PORT, wanted.len()), &wanted);
     bench.assert_silent(PORT);
 }
 
@@ -272,7 +272,7 @@ pub fn a_gathered_frame_that_cannot_leave_is_counted<R: Rig>(rig: &mut R) {
 
 /// Borrowed frames are empty with room on both sides; those set to `Tx` leave, the others return
 /// unsent.
-pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
+pub fn borrowed_frames_are_sent_when_their_verdict_says_so<R: Rig>(rig: &mut R) {
     if lacks(rig, 1) {
         return;
     }
@@ -283,18 +283,18 @@ pub fn lent_frames_are_sent_when_told_so<R: Rig>(rig: &mut R) {
     // pool would be empty halfway.
     for round in 0..buffers {
         let burst = ok(bench.lane.lend(PORT, 8));
-        assert!(burst.len() <= 8, "{} frames lent, 8 asked for", burst.len());
-        assert!(!burst.is_empty(), "nothing lent in round {round} with all buffers at rest");
+        assert!(burst.len() <= 8, "{} frames borrowed, 8 asked for", burst.len());
+        assert!(!burst.is_empty(), "nothing borrowed in round {round} with all buffers at rest");
         let mut filled = Vec::new();
         for i in 0..burst.len() {
             let mut frame = burst.frame_mut(i);
-            assert!(frame.bytes().is_empty(), "a lent frame is empty");
+            assert!(frame.bytes().is_empty(), "a borrowed frame is empty");
             assert!(frame.headroom() >= HEADROOM_BYTES_MIN, "headroom {}", frame.headroom());
             if i < 2 {
                 continue; // returns as the lane provided it
             }
             let bytes = if i % 2 == 0 { bench.is.frame_bytes_max } else { 90 };
-            assert!(frame.set_len(bytes), "a lent frame has room for {bytes} bytes");
+            assert!(frame.set_len(bytes), "a borrowed frame has room for {bytes} bytes");
             let new = UdpFrame { sequence, bytes, ..UdpFrame::default() }.build();
             frame.bytes_mut().copy_from_slice(&new);
             if i % 3 != 2 {
@@ -321,13 +321,13 @@ pub fn lending_survives_a_shortage_of_buffers<R: Rig>(rig: &mut R) {
     for round in 0..2 * buffers {
         let burst = ok(bench.lane.lend(PORT, usize::MAX));
         assert!(burst.len() <= burst.capacity());
-        assert!(!burst.is_empty(), "nothing lent in round {round} with all buffers at rest");
+        assert!(!burst.is_empty(), "nothing borrowed in round {round} with all buffers at rest");
         // Every other burst is left unsettled: the next call takes it back.
         if round % 2 == 0 {
             ok(bench.lane.settle(PORT));
         }
     }
     ok(bench.lane.settle(PORT));
-    assert!(!ok(bench.lane.lend(PORT, 1)).is_empty(), "returned frames can be lent again");
+    assert!(!ok(bench.lane.lend(PORT, 1)).is_empty(), "returned frames can be borrowed again");
     ok(bench.lane.settle(PORT));
 }

@@ -49,9 +49,9 @@ pub struct Seen {
     pub payload: Vec<u8>,
     /// Bytes per datagram of a train.
     pub segment_bytes: usize,
-    /// Who sent it.
+    /// Its sender.
     pub source: SocketAddr,
-    /// Whom it was addressed to.
+    /// Its destination.
     pub destination: SocketAddr,
     /// The port that received it.
     pub ingress: PortId,
@@ -73,7 +73,7 @@ impl Seen {
 pub struct TickSend {
     /// Through which port.
     pub egress: PortId,
-    /// To whom.
+    /// Its destination.
     pub destination: SocketAddr,
     /// What.
     pub payload: Vec<u8>,

@@ -86,7 +86,7 @@ impl<'r, R: DatagramRig> Bench<'r, R> {
             if self.serve() == 0 {
                 patience.wait(|| ok(self.lane.wait(WAIT)));
             } else {
-                patience.something_came();
+                patience.note_arrival();
             }
         }
     }
@@ -248,7 +248,7 @@ pub fn a_batch_never_exceeds_its_knob<R: DatagramRig>(rig: &mut R) {
 /// A datagram without payload is one datagram, both ways, and does not disturb its neighbours.
 pub fn an_empty_datagram_survives<R: DatagramRig>(rig: &mut R) {
     if !rig.properties().carries_empty {
-        return skip("an empty datagram cannot be told from none here");
+        return skip("an empty datagram cannot be distinguished from none here");
     }
     let sent = [payload(0, 64), Vec::new(), payload(2, 64), Vec::new(), Vec::new(), payload(5, 9)];
     for answer in [Answer::Reply, Answer::ForwardBack] {
@@ -471,7 +471,7 @@ pub fn the_ledger_closes_when_the_lane_is_overrun<R: DatagramRig>(rig: &mut R) {
     let mut patience = Patience::new(WAITS_MAX);
     while !patience.is_over() {
         while bench.serve() > 0 {
-            patience.something_came();
+            patience.note_arrival();
         }
         let lost = bench.lane.counters(PORT).lost();
         if bench.arrived() as u64 + lost >= overload.frames as u64 {

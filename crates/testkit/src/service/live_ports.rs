@@ -178,7 +178,7 @@ pub fn a_plan_that_cannot_be_had_leaves_no_port<R: DatagramRig>(rig: &mut R) {
         assert_eq!(bench.lane.ports(), 1);
     }
     let (port, _) = bench.open_port(&plan);
-    assert_eq!(port, PortId(1), "a number that nobody had");
+    assert_eq!(port, PortId(1), "a number that no port had");
 }
 
 /// With a thousand ports on which nothing moves a round asks the kernel as often as with two, in silence

@@ -69,7 +69,7 @@ pub enum Order {
 /// What the probe knows of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conn {
-    /// Who is at the other end.
+    /// The address of the other end.
     pub peer: SocketAddr,
     /// The listening address that it arrived at.
     pub local: SocketAddr,
@@ -166,7 +166,7 @@ pub struct StreamProbe {
     pub arrivals: Option<Box<dyn FnMut() -> bool>>,
     /// How often that was asked.
     pub looks: usize,
-    /// Bytes that the far end has read; who reads there says so.
+    /// Bytes that the far end has read; the reader there says so.
     pub returned_bytes: usize,
     /// Bytes taken up to the end of the turn before.
     taken_before_bytes: usize,
@@ -338,7 +338,7 @@ impl StreamApp for StreamProbe {
         assert_eq!(conn.closed, None, "bytes of {id:?} after its close");
         assert!(!conn.shut, "bytes of {id:?}, which the app has closed");
         assert!(!conn.paused, "bytes of {id:?}, which is paused");
-        assert!(!conn.awaits_room, "bytes of {id:?} before it was told of room");
+        assert!(!conn.awaits_room, "bytes of {id:?} before room was reported");
         assert!(!bytes.is_empty(), "no bytes of {id:?} are shown");
         assert!(bytes.starts_with(&conn.left), "{id:?}: what was not consumed comes first");
         conn.shown.push(bytes.len());

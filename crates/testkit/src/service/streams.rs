@@ -64,7 +64,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
             match step(self) {
                 Progress::Done => return true,
                 Progress::Nothing if served == 0 => patience.wait(|| ok(self.lane.wait(WAIT))),
-                Progress::Some | Progress::Nothing => patience.something_came(),
+                Progress::Some | Progress::Nothing => patience.note_arrival(),
             }
         }
         false
@@ -124,7 +124,7 @@ impl<'r, R: StreamRig> Bench<'r, R> {
     /// What the far end reads after the last byte it is owed.
     fn read_end(&mut self, peer: PeerId) -> Option<PeerRead> {
         let (more, end) = self.read(peer, 1);
-        assert!(more.is_empty(), "{} bytes that nobody sent", more.len());
+        assert!(more.is_empty(), "{} bytes that no peer sent", more.len());
         end
     }
 
@@ -132,7 +132,8 @@ impl<'r, R: StreamRig> Bench<'r, R> {
         let address = self.rig.address(peer);
         let why = |probe: &StreamProbe| probe.with_peer(address).and_then(|(_, conn)| conn.closed);
         self.serve_until(|bench| Progress::done_if(why(&bench.probe).is_some()));
-        why(&self.probe).unwrap_or_else(|| panic!("the app was not told of the end of {peer:?}"))
+        why(&self.probe)
+            .unwrap_or_else(|| panic!("the end was not reported to the app, of {peer:?}"))
     }
 
     /// The name by which the app knows a connection.
@@ -235,13 +236,13 @@ pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
             }
             Progress::done_if(back.len() >= sent.len())
         });
-        assert!(returned, "{} of {bytes} bytes came back", back.len());
+        assert!(returned, "{} of {bytes} bytes were returned", back.len());
         assert_same(&back, &sent, "the echo");
     }
 }
 
 /// A new connection is reported to the app with its peer's address, its port and the listening address.
-pub fn a_connection_is_told_with_its_peer_and_its_port<R: StreamRig>(rig: &mut R) {
+pub fn a_connection_is_reported_with_its_peer_and_its_port<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max.min(2);
     let mut bench = Bench::open(rig, "", ports, Manner::Echo);
     for port in (0..ports).map(|port| PortId(port as u32)) {
@@ -304,12 +305,12 @@ pub fn a_full_send_queue_refuses_and_loses_nothing<R: StreamRig>(rig: &mut R) {
             patience.wait(|| ok(bench.lane.wait(Duration::from_millis(1))));
         } else {
             stalled = 0;
-            patience.something_came();
+            patience.note_arrival();
         }
         assert!(sent.len() < UNQUEUEABLE_BYTES, "no queue of this connection is bounded");
     }
-    let is_told = bench.probe.refused > 0 || has_slack;
-    assert!(is_told, "the app was never told that a queue is full");
+    let is_reported = bench.probe.refused > 0 || has_slack;
+    assert!(is_reported, "a full queue was never reported to the app");
     assert!(bench.taken(peer).len() < sent.len(), "the app took more than could be answered");
     let (back, end) = bench.read(peer, sent.len());
     assert_eq!(end, None);
@@ -351,7 +352,7 @@ pub fn a_send_longer_than_the_queue_is_taken_in_part<R: StreamRig>(rig: &mut R) 
 
 /// An app whose send took less than given is notified once when there is room again, whether or not
 /// there are bytes to be shown.
-pub fn room_is_told_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
+pub fn room_is_reported_once_without_unread_bytes<R: StreamRig>(rig: &mut R) {
     const LONG_BYTES: usize = 3 << 20;
     let knobs = rig.properties().small_queues;
     let mut bench = Bench::open(rig, knobs, 1, Manner::Take);
@@ -402,7 +403,7 @@ pub fn a_paused_connection_shows_nothing_until_it_is_resumed<R: StreamRig>(rig: 
     assert!(bench.serve_until(|bench| Progress::done_if(is_shown(bench))));
     bench.order([Order::Pause(conn)]);
     bench.write(peer, b"thing\nand");
-    let line = b"the other line is as long as what it takes to be seen by anybody\n";
+    let line = b"the other line is as long as what it takes to be seen by a peer\n";
     for _ in 0..SILENT_TURNS {
         bench.write(other, line);
         assert_same(&bench.read(other, line.len()).0, line, "the other's echo");
@@ -450,7 +451,7 @@ pub fn a_paused_connection_is_read_up_to_a_bound<R: StreamRig>(rig: &mut R) {
 }
 
 /// The app is notified of the end of a peer whose connection is paused, before it is shown the last bytes.
-pub fn a_paused_connection_that_finishes_is_told_at_once<R: StreamRig>(rig: &mut R) {
+pub fn a_paused_connection_that_finishes_is_reported_at_once<R: StreamRig>(rig: &mut R) {
     let mut bench = Bench::open(rig, "", 1, Manner::Take);
     bench.probe.owes = true;
     let peer = bench.connect(PORT);
@@ -459,7 +460,7 @@ pub fn a_paused_connection_that_finishes_is_told_at_once<R: StreamRig>(rig: &mut
     bench.write(peer, b"last words");
     bench.rig.finish(peer);
     let is_finished = |bench: &mut Bench<'_, R>| bench.probe.conns[&conn].finished;
-    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not told");
+    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not reported");
     assert_same(bench.taken(peer), b"", "what is shown meanwhile");
     bench.order([Order::Resume(conn)]);
     let is_taken = |bench: &mut Bench<'_, R>| bench.taken(peer).len() == 10;
@@ -520,8 +521,8 @@ pub fn a_reply_that_is_owed_reaches_a_peer_that_has_finished<R: StreamRig>(rig: 
     bench.write(peer, &sent);
     bench.rig.finish(peer);
     let is_finished = |bench: &mut Bench<'_, R>| bench.probe.conns[&conn].finished;
-    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not told");
-    assert_same(bench.taken(peer), &sent, "what came before the end");
+    assert!(bench.serve_until(|bench| Progress::done_if(is_finished(bench))), "not reported");
+    assert_same(bench.taken(peer), &sent, "what was sent before the end");
     for turn in 0..3 {
         bench.write(other, b"turn");
         let has_come = |bench: &mut Bench<'_, R>| bench.taken(other).len() == 4 * (turn + 1);
@@ -767,8 +768,9 @@ pub fn many_connections_are_served_at_once<R: StreamRig>(rig: &mut R) {
         bench.rig.finish(*peer);
     }
     assert!(bench.serve_until(|bench| Progress::done_if(bench.probe.open() == 0)));
-    let told = bench.probe.conns.values().filter(|conn| conn.closed == Some(Close::Peer)).count();
-    assert_eq!(told, count);
+    let reported =
+        bench.probe.conns.values().filter(|conn| conn.closed == Some(Close::Peer)).count();
+    assert_eq!(reported, count);
 }
 
 /// A value of many megabytes is taken and answered as it comes, however it is cut, and others are served
@@ -779,7 +781,7 @@ pub fn megabytes_cut_at_random_come_back_beside_small_requests<R: StreamRig>(rig
     let mut bench = Bench::open(rig, "", 1, Manner::Echo);
     let (peer, other) = (bench.connect(PORT), bench.connect(PORT));
     let (sent, small) = (payload(5, LONG_BYTES), payload(6, 100));
-    let (mut at, mut came, mut answered) = (0, 0, 0);
+    let (mut at, mut received, mut answered) = (0, 0, 0);
     let (mut asked_bytes, mut answer_bytes, mut random) = (0, 0, Random::seeded(1));
     let returned = bench.serve_until(|bench| {
         let end = LONG_BYTES.min(at + 1 + random.index(PIECE_BYTES_MAX));
@@ -796,16 +798,19 @@ pub fn megabytes_cut_at_random_come_back_beside_small_requests<R: StreamRig>(rig
         let bytes = match bench.rig.read(peer, READ_BYTES_MAX) {
             PeerRead::Bytes(more) => more,
             PeerRead::Nothing => Vec::new(),
-            end => panic!("{end:?} after {came} bytes"),
+            end => panic!("{end:?} after {received} bytes"),
         };
-        assert!(sent[came..].starts_with(&bytes), "other bytes came back behind {came}");
-        came += bytes.len();
-        if came == LONG_BYTES {
+        assert!(
+            sent[received..].starts_with(&bytes),
+            "other bytes were returned behind {received}"
+        );
+        received += bytes.len();
+        if received == LONG_BYTES {
             return Progress::Done;
         }
         Progress::some_if(written + bytes.len() > 0)
     });
-    assert!(returned, "{came} of {LONG_BYTES} bytes came back");
+    assert!(returned, "{received} of {LONG_BYTES} bytes were returned");
     assert!(answered > 10, "{answered} small requests were answered meanwhile");
 }
 
@@ -853,7 +858,7 @@ pub fn finish_closes_every_connection_for_the_stop<R: StreamRig>(rig: &mut R) {
             }
             patience.wait(|| ok(bench.lane.wait(WAIT)));
         };
-        assert!(ended, "{peer:?} was not told of the end");
+        assert!(ended, "{peer:?} was not sent the end");
     }
 }
 

@@ -228,11 +228,11 @@ fn talk(
         if !sent.is_empty() && !world.wire(conn).is_over() {
             world.come(conn, &sent);
         }
-        let came = std::mem::take(&mut world.wire(conn).to_peer);
-        if sent.is_empty() && came.is_empty() {
+        let received = std::mem::take(&mut world.wire(conn).to_peer);
+        if sent.is_empty() && received.is_empty() {
             return Ok(plain);
         }
-        plain.extend(hear(client, &came)?);
+        plain.extend(hear(client, &received)?);
     }
 }
 
@@ -265,8 +265,8 @@ fn a_connection_cut_at_every_byte_says_the_same() {
             for byte in records(&mut client) {
                 world.come(conn, &[byte]);
             }
-            let came = std::mem::take(&mut world.wire(conn).to_peer);
-            for byte in came {
+            let received = std::mem::take(&mut world.wire(conn).to_peer);
+            for byte in received {
                 plain.extend(hear(&mut client, &[byte]).expect("TLS"));
             }
         }
@@ -384,10 +384,10 @@ fn a_turn_takes_a_bounded_number_of_steps_and_the_next_goes_on() {
 }
 
 #[test]
-fn certificates_of_clients_are_asked_for_as_said() {
+fn certificates_of_clients_are_asked_for_as_configured() {
     let trust = Trust::new();
     let ours = trust.authority.issue("client", &[]);
-    let strange = Authority::new("tests of somebody else").issue("client", &[]);
+    let strange = Authority::new("tests of another authority").issue("client", &[]);
     // A chain that no record holds: its message comes in several.
     let names: Vec<String> = (0..1200).map(|at| format!("name-{at}.laneway.test")).collect();
     let long =
@@ -432,7 +432,7 @@ fn a_client_that_does_not_trust_the_server_is_counted() {
 }
 
 #[test]
-fn an_end_without_a_word_is_told_and_counted_as_truncated() {
+fn an_end_without_a_close_alert_is_reported_and_counted_as_truncated() {
     let trust = Trust::new();
     for has_word in [true, false] {
         let mut world = World::new(unasked(&trust), Manner::Echo);
@@ -501,8 +501,8 @@ fn a_close_waits_for_room_and_not_for_ever() {
         if reads {
             world.make_room(conn, 10_000);
             assert!(world.wire(conn).is_closed);
-            let came = std::mem::take(&mut world.wire(conn).to_peer);
-            assert_eq!(hear(&mut client, &came).expect("TLS"), [7; 5_000]);
+            let received = std::mem::take(&mut world.wire(conn).to_peer);
+            assert_eq!(hear(&mut client, &received).expect("TLS"), [7; 5_000]);
             let state = client.process_new_packets().expect("TLS");
             assert!(state.peer_has_closed(), "close_notify is behind it");
         } else {
@@ -530,7 +530,7 @@ fn an_app_that_leaves_too_much_loses_the_connection() {
 }
 
 #[test]
-fn a_handshake_under_way_at_the_stop_is_counted_and_not_told() {
+fn a_handshake_under_way_at_the_stop_is_counted_and_not_reported() {
     let trust = Trust::new();
     let mut world = World::new(unasked(&trust), Manner::Take);
     let ((open, _client), begun) = (joined(&trust, &mut world), world.open());
@@ -564,7 +564,7 @@ fn files_that_make_no_server_are_refused_with_what_is_wrong() {
             Err(error) => error.to_string(),
         }
     };
-    for (said, parts) in [
+    for (refusal, parts) in [
         (with(&|f| f.certificate = none.clone()), ["none.crt", "No such file"]),
         (with(&|f| f.key = none.clone()), ["none.crt", "No such file"]),
         (with(&|f| f.certificate = folder.clone()), ["laneway-tls-", "directory"]),
@@ -578,8 +578,8 @@ fn files_that_make_no_server_are_refused_with_what_is_wrong() {
             ["empty.crt", "no certificate"],
         ),
     ] {
-        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
+        assert_eq!(refusal.lines().count(), 1, "{refusal}");
     }
 }
 
@@ -609,8 +609,8 @@ proptest! {
             world.wire(conn).unread.extend_from_slice(&wire[at..end]);
             at = end;
             world.make_room(conn, rooms.next().unwrap_or(usize::MAX));
-            let came = std::mem::take(&mut world.wire(conn).to_peer);
-            back.extend(hear(&mut client, &came).expect("TLS"));
+            let received = std::mem::take(&mut world.wire(conn).to_peer);
+            back.extend(hear(&mut client, &received).expect("TLS"));
             if back.len() == sent.len() {
                 break;
             }
@@ -639,8 +639,8 @@ proptest! {
             if !world.wire(conn).is_over() {
                 world.come(conn, &sent);
             }
-            let came = std::mem::take(&mut world.wire(conn).to_peer);
-            if hear(&mut client, &came).is_err() {
+            let received = std::mem::take(&mut world.wire(conn).to_peer);
+            if hear(&mut client, &received).is_err() {
                 break;
             }
         }

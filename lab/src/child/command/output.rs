@@ -76,27 +76,28 @@ fn counter(line: &str) -> Option<u64> {
 /// The outputs of a program, read by threads that end with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Output {
-    said: Arc<(Mutex<ProgramOutput>, Condvar)>,
+    output: Arc<(Mutex<ProgramOutput>, Condvar)>,
 }
 
 impl Output {
     /// Reads `from` until it ends. Of standard output, `mark` is the line that no program prints.
     pub(super) fn read(&self, mut from: impl Read + Send + 'static, mark: Option<String>) {
-        let said = Arc::clone(&self.said);
+        let output = Arc::clone(&self.output);
         thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(n @ 1..) = from.read(&mut chunk) {
-                said.0
+                output
+                    .0
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .hear(&chunk[..n], mark.as_deref());
-                said.1.notify_all();
+                output.1.notify_all();
             }
         });
     }
 
     fn output(&self) -> MutexGuard<'_, ProgramOutput> {
-        self.said.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The status of the program, once it ended.
@@ -120,16 +121,16 @@ impl Output {
     /// The next counter that it prints; if that takes longer than `patience`, the last one.
     pub(super) fn next_counter(&self, patience: Duration) -> Option<u64> {
         let until = Instant::now() + patience;
-        let mut said = self.output();
-        let before = said.counter.map(|(_, printed)| printed);
+        let mut output = self.output();
+        let before = output.counter.map(|(_, printed)| printed);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let is_new = said.counter.map(|(_, printed)| printed) != before;
-            if is_new || left.is_zero() || said.status.is_some() {
-                return said.counter.map(|(value, _)| value);
+            let is_new = output.counter.map(|(_, printed)| printed) != before;
+            if is_new || left.is_zero() || output.status.is_some() {
+                return output.counter.map(|(value, _)| value);
             }
-            let waited = self.said.1.wait_timeout(said, left);
-            said = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.output.1.wait_timeout(output, left);
+            output = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -141,9 +142,9 @@ mod tests {
     const MARK: &str = "mark 7: ";
 
     fn heard(pieces: &[&str]) -> ProgramOutput {
-        let mut said = ProgramOutput::default();
-        pieces.iter().for_each(|piece| said.hear(piece.as_bytes(), Some(MARK)));
-        said
+        let mut output = ProgramOutput::default();
+        pieces.iter().for_each(|piece| output.hear(piece.as_bytes(), Some(MARK)));
+        output
     }
 
     #[test]
@@ -161,33 +162,33 @@ mod tests {
         ] {
             assert_eq!(counter(line), value, "{line}");
         }
-        let said = heard(&["rece", "ived=1\nreceived=2\nrec", "eived=3"]);
-        assert_eq!(said.counter, Some((2, 2)), "the third has no end yet");
+        let output = heard(&["rece", "ived=1\nreceived=2\nrec", "eived=3"]);
+        assert_eq!(output.counter, Some((2, 2)), "the third has no end yet");
     }
 
     #[test]
     fn the_end_of_the_program_is_no_line_of_its_own() {
-        let said = heard(&["half a li", "ne\n\nmark 7: 143\n"]);
-        assert_eq!((said.status, said.words().as_deref()), (Some(143), Some("half a line")));
+        let output = heard(&["half a li", "ne\n\nmark 7: 143\n"]);
+        assert_eq!((output.status, output.words().as_deref()), (Some(143), Some("half a line")));
         assert_eq!(heard(&["mark 8: 1\n", "a mark 7: 1\n"]).status, None);
         assert_eq!(heard(&["mark 7: x\n"]).status, Some(-1));
     }
 
     #[test]
-    fn the_end_of_what_it_said_is_bounded_and_obeyed_by_no_terminal() {
+    fn the_end_of_its_output_is_bounded_and_obeyed_by_no_terminal() {
         let flood = "x".repeat(3 * LINE_BYTES_MAX);
-        let said = heard(&[&flood, &flood, "\nthe \u{1b}[31mend\r\n"]);
-        assert!(said.tail.len() <= TAIL_BYTES_MAX && said.line.len() <= LINE_BYTES_MAX);
-        let words = said.words().unwrap();
+        let output = heard(&[&flood, &flood, "\nthe \u{1b}[31mend\r\n"]);
+        assert!(output.tail.len() <= TAIL_BYTES_MAX && output.line.len() <= LINE_BYTES_MAX);
+        let words = output.words().unwrap();
         assert!(words.ends_with("the [31mend"), "{words}");
         assert_eq!(heard(&[" \n"]).words(), None);
     }
 
     #[test]
     fn what_comes_on_the_other_output_is_kept_and_counts_nothing() {
-        let mut said = ProgramOutput::default();
-        said.hear(b"received=5\nmark 7: 0\n", None);
-        assert_eq!((said.counter, said.status), (None, None));
-        assert_eq!(said.words().as_deref(), Some("received=5 mark 7: 0"));
+        let mut output = ProgramOutput::default();
+        output.hear(b"received=5\nmark 7: 0\n", None);
+        assert_eq!((output.counter, output.status), (None, None));
+        assert_eq!(output.words().as_deref(), Some("received=5 mark 7: 0"));
     }
 }

@@ -28,8 +28,8 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
     let socket = UdpSocket::bind((*at.ip(), 0)).map_err(failed)?;
     for turn in 0..DATAGRAMS {
         let sent = payload(payload_bytes, turn);
-        let is_late = |came: &[u8]| (0..turn).any(|turn| payload(payload_bytes, turn) == came);
-        let Some((came, from)) = answer(&socket, at, &sent, is_late).map_err(failed)? else {
+        let is_late = |reply: &[u8]| (0..turn).any(|turn| payload(payload_bytes, turn) == reply);
+        let Some((reply, from)) = answer(&socket, at, &sent, is_late).map_err(failed)? else {
             return Err(format!(
                 "it listens on UDP {at} but sends nothing back: {TRIES} datagrams of {payload_bytes} bytes were sent"
             ));
@@ -39,7 +39,7 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
                 "it answers wrongly: what was sent to UDP {at} was returned from {from}"
             ));
         }
-        if let Some(why) = difference(&sent, &came) {
+        if let Some(why) = difference(&sent, &reply) {
             return Err(format!("it answers wrongly: {why}"));
         }
     }
@@ -96,10 +96,10 @@ fn request<C: Conversation>(stream: &mut TcpStream, talk: &mut C) -> Result<(), 
     stream
         .write_all(&sent)
         .map_err(|error| format!("{bytes} bytes could not be sent: {}", ended_or_silent(&error)))?;
-    let mut came = [0; 4_096];
+    let mut reply = [0; 4_096];
     let mut all = 0;
     loop {
-        let n = match stream.read(&mut came) {
+        let n = match stream.read(&mut reply) {
             Ok(0) => {
                 return Err(format!(
                     "it closed the connection; {bytes} bytes were sent, {all} returned"
@@ -113,7 +113,7 @@ fn request<C: Conversation>(stream: &mut TcpStream, talk: &mut C) -> Result<(), 
             }
         };
         all += n;
-        let (whole, heard) = talk.hear(&came[..n]);
+        let (whole, heard) = talk.hear(&reply[..n]);
         heard.map_err(|wrong| format!("it answers wrongly: {wrong}"))?;
         if whole > 0 {
             return Ok(());
@@ -139,13 +139,13 @@ fn answer(
     sent: &[u8],
     is_late: impl Fn(&[u8]) -> bool,
 ) -> io::Result<Option<(Vec<u8>, SocketAddr)>> {
-    let mut came = vec![0; usize::from(u16::MAX)];
+    let mut reply = vec![0; usize::from(u16::MAX)];
     for _ in 0..TRIES {
         socket.send_to(sent, at)?;
         socket.set_read_timeout(Some(ANSWER_MAX))?;
-        match socket.recv_from(&mut came) {
-            Ok((bytes, from)) if !is_late(&came[..bytes]) => {
-                return Ok(Some((came[..bytes].to_vec(), from)));
+        match socket.recv_from(&mut reply) {
+            Ok((bytes, from)) if !is_late(&reply[..bytes]) => {
+                return Ok(Some((reply[..bytes].to_vec(), from)));
             }
             Ok(_) => {}
             Err(error) if is_silence(&error) => {}
@@ -166,15 +166,15 @@ fn payload(bytes: u16, turn: u8) -> Vec<u8> {
 }
 
 /// How the received bytes differ from what was sent.
-fn difference(sent: &[u8], came: &[u8]) -> Option<String> {
-    if sent.len() != came.len() {
-        return Some(format!("{} bytes were sent, {} returned", sent.len(), came.len()));
+fn difference(sent: &[u8], reply: &[u8]) -> Option<String> {
+    if sent.len() != reply.len() {
+        return Some(format!("{} bytes were sent, {} returned", sent.len(), reply.len()));
     }
-    let at = sent.iter().zip(came).position(|(sent, came)| sent != came)?;
+    let at = sent.iter().zip(reply).position(|(sent, reply)| sent != reply)?;
     Some(format!(
         "of {} bytes sent, byte {at} was returned as {:#04x}, not {:#04x}",
         sent.len(),
-        came[at],
+        reply[at],
         sent[at]
     ))
 }

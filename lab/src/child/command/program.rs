@@ -139,7 +139,7 @@ impl Program {
         ids.filter(is_inside).collect()
     }
 
-    /// Its PID namespace; `None` as long as it has none of its own, where everybody else would be found.
+    /// Its PID namespace; `None` as long as it has none of its own, where every other process would be found.
     fn room(&self) -> Option<PathBuf> {
         let own = fs::read_link("/proc/self/ns/pid").ok()?;
         let its = fs::read_link(format!("/proc/{}/ns/pid_for_children", self.child.id())).ok()?;

@@ -22,7 +22,7 @@ impl Transport {
     }
 }
 
-/// A socket that waits for anybody.
+/// A socket that waits for any sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listener {
     pub(super) transport: Transport,
@@ -56,7 +56,7 @@ impl fmt::Display for Listener {
     }
 }
 
-/// Every socket that waits for anybody.
+/// Every socket that waits for any sender.
 pub(super) fn listeners() -> Vec<Listener> {
     let tables = [
         ("udp", Transport::Udp),

@@ -168,7 +168,7 @@ fn a_program_that_forks_for_each_peer_is_an_arm() {
 }
 
 #[test]
-fn what_a_program_does_wrong_is_told_in_a_sentence() {
+fn what_a_program_does_wrong_is_reported_in_a_sentence() {
     for (command, patience, parts) in [
         (echo("data[:-1]"), PATIENT, &["answers wrongly: 64 bytes were sent, 63 returned"][..]),
         (
@@ -271,7 +271,7 @@ if os.fork() == 0:
 }
 
 #[test]
-fn one_that_ends_while_it_is_raced_is_told_at_the_next_report() {
+fn one_that_ends_while_it_is_raced_is_reported_at_the_next_report() {
     let ends = "    if data == b'end': sys.exit('enough')\n    s.sendto";
     let command = echo("data").replace("    s.sendto", ends);
     let ran = raced("bounce", &command, PATIENT, |kept| {
@@ -360,9 +360,9 @@ time.sleep(600)
 ";
     let quoted = shlex::try_join(["python3", "-c", text]).unwrap();
     let addresses = || {
-        let said =
+        let printed =
             std::process::Command::new("ip").args(["address", "show", "dev", "sut0"]).output();
-        String::from_utf8(said.unwrap().stdout).unwrap()
+        String::from_utf8(printed.unwrap().stdout).unwrap()
     };
     let ran = raced("echo", &format!("{quoted} {{interface}} {{address}}"), PATIENT, |kept| {
         let silent = fs::read_to_string(NO_PINGS).unwrap();
@@ -377,9 +377,9 @@ time.sleep(600)
 }
 
 #[test]
-fn one_that_forwards_by_means_that_nobody_sees_is_given_time() {
-    let told = "sh -c 'exec sleep 600' sh {port0} {port1}";
-    let Some(ran) = raced("forward", told, HASTY, |kept| kept.ready.clone()) else { return };
+fn one_that_forwards_without_a_socket_is_given_time() {
+    let line = "sh -c 'exec sleep 600' sh {port0} {port1}";
+    let Some(ran) = raced("forward", line, HASTY, |kept| kept.ready.clone()) else { return };
     let ready = ran.unwrap();
     assert_eq!(ready.shape, Shape::Frames);
     assert!(ready.caps.facts["ready"].contains("it was given time"), "{ready:?}");
@@ -423,7 +423,7 @@ fn a_program_that_answers_over_connections_is_an_arm() {
 }
 
 #[test]
-fn what_a_program_does_wrong_over_connections_is_told_in_a_sentence() {
+fn what_a_program_does_wrong_over_connections_is_reported_in_a_sentence() {
     let listening = SERVE.replace("s.listen(64)\n", "time.sleep(600)\n");
     let greeting = SERVE.replace("held.append(c)", "c.sendall(b'220 welcome')");
     for (command, patience, parts) in [

@@ -18,10 +18,10 @@ fn counters() -> [u64; 4] {
     let mut stream = TcpStream::connect(ADDRESS).unwrap();
     stream.set_read_timeout(Some(READY_MAX)).unwrap();
     stream.write_all(b"INFO all\r\nQUIT\r\n").unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
     ["cmdstat_set:calls=", "cmdstat_get:calls=", "keyspace_hits:", "keyspace_misses:"].map(|name| {
-        let digits = said.split_once(name).map_or("0", |(_, rest)| rest);
+        let digits = answer.split_once(name).map_or("0", |(_, rest)| rest);
         digits.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     })
 }

@@ -186,8 +186,8 @@ fn a_plan_has_a_store_where_its_protocol_has_values_and_nowhere_else() {
         let (what, _, hint) = bad.check().unwrap_err();
         assert!(what == name && hint.contains(part), "{what}: {hint}");
     }
-    let said = good.sentence();
+    let sentence = good.sentence();
     for part in ["50 % GET of 20 keys, by Zipf's law (0.9)", "values of 20 to 90 bytes"] {
-        assert!(said.contains(part), "{said}");
+        assert!(sentence.contains(part), "{sentence}");
     }
 }

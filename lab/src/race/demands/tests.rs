@@ -70,18 +70,18 @@ fn scenario(claims: &str) -> Scenario {
 }
 
 /// What became of one claim.
-fn told(result: &RaceResult, trials: &[Trial], claim: &str) -> (ClaimStatus, String) {
+fn judged(result: &RaceResult, trials: &[Trial], claim: &str) -> (ClaimStatus, String) {
     let scenario = scenario(&format!("[[claim]]\nsays = 's'\n{claim}"));
     let [outcome] = &claims(result, trials, &scenario, true)[..] else { panic!("one claim") };
     (outcome.status, outcome.measured.clone())
 }
 
 fn test(result: &RaceResult, test: &str) -> (ClaimStatus, String) {
-    told(result, &[], &format!("test = {{ {test} }}"))
+    judged(result, &[], &format!("test = {{ {test} }}"))
 }
 
 #[track_caller]
-fn is_told(result: &RaceResult, claim: &str, status: ClaimStatus, part: &str) {
+fn assert_judged(result: &RaceResult, claim: &str, status: ClaimStatus, part: &str) {
     let (is, measured) = test(result, claim);
     assert!(is == status && measured.contains(part), "{claim}: {is:?}: {measured}");
 }
@@ -96,17 +96,17 @@ fn a_ratio_of_two_arms_is_confirmed_refuted_or_left_open() {
             "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 200_000, {limit}"
         )
     };
-    is_told(&result, &claim("at_most = 0.00122"), Refuted, "0.200 times (");
-    is_told(&result, &claim("at_most = 0.25"), Confirmed, "0.200 times (");
-    is_told(&result, &claim("at_most = 0.2001"), Inconclusive, "0.200 times (");
-    is_told(
+    assert_judged(&result, &claim("at_most = 0.00122"), Refuted, "0.200 times (");
+    assert_judged(&result, &claim("at_most = 0.25"), Confirmed, "0.200 times (");
+    assert_judged(&result, &claim("at_most = 0.2001"), Inconclusive, "0.200 times (");
+    assert_judged(
         &result,
         &claim("at_most = 0.2001"),
         Inconclusive,
         "; the interval reaches across the limit",
     );
-    is_told(&result, &claim("at_least = 0.15, at_most = 0.25"), Confirmed, "0.200 times");
-    is_told(&result, &claim("at_least = 0.01, at_most = 0.1"), Refuted, "0.200 times");
+    assert_judged(&result, &claim("at_least = 0.15, at_most = 0.25"), Confirmed, "0.200 times");
+    assert_judged(&result, &claim("at_least = 0.01, at_most = 0.1"), Refuted, "0.200 times");
 }
 
 #[test]
@@ -117,8 +117,13 @@ fn the_base_itself_can_be_asked_for_a_value() {
         }
     });
     let loss = |limit: &str| format!("metric = 'loss', arm = 'packet', {limit}");
-    is_told(&result, &loss("load_pps = 50_000, at_least = 0.001"), Refuted, "0 share (0 to 0");
-    is_told(&result, &loss("load_pps = 200_000, at_least = 0.4"), Confirmed, "0.5000 share");
+    assert_judged(
+        &result,
+        &loss("load_pps = 50_000, at_least = 0.001"),
+        Refuted,
+        "0 share (0 to 0",
+    );
+    assert_judged(&result, &loss("load_pps = 200_000, at_least = 0.4"), Confirmed, "0.5000 share");
 }
 
 #[test]
@@ -128,9 +133,9 @@ fn a_rate_is_left_open_where_the_generator_has_no_headroom() {
     let of = |metric: &str, load: u64| {
         format!("metric = '{metric}', arm = 'packet', load_pps = {load}, at_least = 1.0")
     };
-    is_told(&result, &of("records/s", 50_000), Inconclusive, "no headroom");
-    is_told(&result, &of("records/s", 200_000), Confirmed, "/s (");
-    is_told(&result, &of("CPU per record", 50_000), Confirmed, "ns (");
+    assert_judged(&result, &of("records/s", 50_000), Inconclusive, "no headroom");
+    assert_judged(&result, &of("records/s", 200_000), Confirmed, "/s (");
+    assert_judged(&result, &of("CPU per record", 50_000), Confirmed, "ns (");
 }
 
 #[test]
@@ -145,12 +150,17 @@ fn constancy_is_asked_over_two_loads_of_one_arm() {
             "metric = 'CPU used', arm = '{arm}', load_pps = 400_000, over_load_pps = 200_000, {limit}"
         )
     };
-    is_told(&result, &over("xdp", "at_most = 1.1"), Confirmed, "1.000 times (");
-    is_told(&result, &over("packet", "at_most = 1.1"), Refuted, "2.000 times (");
-    is_told(&result, &over("packet", "at_least = 1.8, at_most = 2.2"), Confirmed, "2.000 times (");
-    is_told(&result, &over("xdp", "at_least = 1.8, at_most = 2.2"), Refuted, "1.000 times (");
+    assert_judged(&result, &over("xdp", "at_most = 1.1"), Confirmed, "1.000 times (");
+    assert_judged(&result, &over("packet", "at_most = 1.1"), Refuted, "2.000 times (");
+    assert_judged(
+        &result,
+        &over("packet", "at_least = 1.8, at_most = 2.2"),
+        Confirmed,
+        "2.000 times (",
+    );
+    assert_judged(&result, &over("xdp", "at_least = 1.8, at_most = 2.2"), Refuted, "1.000 times (");
     let used = "metric = 'CPU used', arm = 'packet', load_pps = 200_000, at_most = 0.0001";
-    is_told(&result, used, Refuted, "0.30");
+    assert_judged(&result, used, Refuted, "0.30");
 }
 
 #[test]
@@ -158,13 +168,18 @@ fn memory_that_never_changes_has_an_interval_of_no_width() {
     let result = race(|s| s.memory = Memory { bpf_bytes: 4 << 20, ..Memory::default() });
     let over =
         "arm = 'xdp', load_pps = 400_000, over_load_pps = 50_000, at_least = 0.95, at_most = 1.05";
-    is_told(&result, &format!("metric = 'ring memory', {over}"), Confirmed, "1.000 times (1.000");
+    assert_judged(
+        &result,
+        &format!("metric = 'ring memory', {over}"),
+        Confirmed,
+        "1.000 times (1.000",
+    );
     let growing = race(|s| s.memory = Memory { bpf_bytes: LOADS[s.load], ..Memory::default() });
-    is_told(&growing, &format!("metric = 'ring memory', {over}"), Refuted, "8.000 times");
+    assert_judged(&growing, &format!("metric = 'ring memory', {over}"), Refuted, "8.000 times");
 }
 
 #[test]
-fn no_cost_is_told_of_a_collapse() {
+fn no_cost_is_reported_of_a_collapse() {
     let result = race(|s| {
         cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 });
         if s.arm < 2 && s.load == 2 {
@@ -176,17 +191,17 @@ fn no_cost_is_told_of_a_collapse() {
             "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = {pps}, at_most = 0.25"
         )
     };
-    is_told(
+    assert_judged(
         &result,
         &at("400_000"),
         CannotTell,
         "packet lost 34.0 % of 400000/s: that is a collapse",
     );
-    is_told(&result, &at("200_000"), Confirmed, "0.200 times");
+    assert_judged(&result, &at("200_000"), Confirmed, "0.200 times");
     let over = "metric = 'CPU used', arm = 'packet', load_pps = 200_000, over_load_pps = 400_000, at_most = 9.0";
-    is_told(&result, over, CannotTell, "packet lost 34.0 %");
+    assert_judged(&result, over, CannotTell, "packet lost 34.0 %");
     let p50 = "metric = 'p50 wire to app', arm = 'packet', load_pps = 400_000, at_most = 9.0";
-    is_told(&result, p50, CannotTell, "that is a collapse");
+    assert_judged(&result, p50, CannotTell, "that is a collapse");
     // A loss is what a collapse is, and a rate what is left of it.
     let rate =
         "metric = 'records/s', arm = 'xdp', over = 'packet', load_pps = 400_000, at_least = 0.5";
@@ -198,15 +213,15 @@ fn no_cost_is_told_of_a_collapse() {
 }
 
 #[test]
-fn what_this_race_did_not_ask_is_told_with_the_reason() {
+fn what_this_race_did_not_ask_is_reported_with_the_reason() {
     let result = race(|s| cost(s, 400.0));
     let metric = "metric = 'CPU per record'";
     let beyond = format!("{metric}, arm = 'xdp', load_pps = 14_880_000, at_most = 50.0");
-    is_told(&result, &beyond, CannotTell, "14880000/s was not offered in this race");
+    assert_judged(&result, &beyond, CannotTell, "14880000/s was not offered in this race");
     let gone = format!("{metric}, arm = 'gone', over = 'packet', load_pps = 50_000, at_most = 1.0");
-    is_told(&result, &gone, CannotTell, "arm `gone` did not run");
+    assert_judged(&result, &gone, CannotTell, "arm `gone` did not run");
     let open = "metric = 'records/s', arm = 'xdp', over = 'packet', at_least = 1.05";
-    is_told(&result, open, Inconclusive, "no saturating load was found");
+    assert_judged(&result, open, Inconclusive, "no saturating load was found");
     let scenario = scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {open} }}"));
     let [outcome] = &claims(&result, &[], &scenario, false)[..] else { panic!("one claim") };
     assert_eq!(outcome.status, CannotTell);
@@ -218,20 +233,20 @@ fn what_this_race_did_not_ask_is_told_with_the_reason() {
         cost(s, 400.0);
     });
     let claim = format!("{metric}, arm = 'xdp', over = 'packet', load_pps = 50_000, at_most = 1.0");
-    is_told(&silent, &claim, CannotTell, "what xdp received of 50000/s is not known");
+    assert_judged(&silent, &claim, CannotTell, "what xdp received of 50000/s is not known");
 }
 
 #[test]
 fn figures_are_calculated_and_traces_and_reasons_are_passed_on() {
     let result = race(|_| {});
-    let told = |claim: &str| told(&result, &[], claim);
-    let twice = told("arithmetic = { figure = '119_937 / 59_944', is = 2.0, within = 0.001 }");
+    let judged = |claim: &str| judged(&result, &[], claim);
+    let twice = judged("arithmetic = { figure = '119_937 / 59_944', is = 2.0, within = 0.001 }");
     assert_eq!(twice, (Confirmed, "119_937 / 59_944 = 2.0008".to_owned()));
-    let unit = told("arithmetic = { figure = '128 / 3.26e-6', is = 39_000 }");
+    let unit = judged("arithmetic = { figure = '128 / 3.26e-6', is = 39_000 }");
     assert_eq!(unit.0, Refuted);
     assert!(unit.1.starts_with("128 / 3.26e-6 = 39263804, 1"), "{unit:?}");
-    assert_eq!(told("answered_by = 'trace'"), (ForTrace, BY_TRACE.to_owned()));
-    assert_eq!(told("cannot = 'no such NIC'"), (CannotTell, "no such NIC".to_owned()));
+    assert_eq!(judged("answered_by = 'trace'"), (ForTrace, BY_TRACE.to_owned()));
+    assert_eq!(judged("cannot = 'no such NIC'"), (CannotTell, "no such NIC".to_owned()));
 }
 
 /// A generation's pings: so many, of which each took one of these times, us, scaled.
@@ -245,7 +260,7 @@ fn pinged(arm: usize, generation: usize, us: [f64; 4]) -> Trial {
         sent: 100,
         replied: 100,
         duplicates: 0,
-        said_ms: None,
+        summary_ms: None,
         round_trips,
         is_cut: false,
         load: None,
@@ -305,15 +320,15 @@ fn what_is_to_be_no_more_than_so_much_above_another_is_a_difference() {
         let asked = "metric = 'CPU per record', arm = 'xdp', above = 'packet', load_pps = 50_000";
         test(&result, &format!("{asked}, {limit}"))
     };
-    let (status, said) = above("at_most = 500");
-    assert_eq!(status, Confirmed, "{said}");
-    assert!(said.contains("ns above it"), "{said}");
+    let (status, text) = above("at_most = 500");
+    assert_eq!(status, Confirmed, "{text}");
+    assert!(text.contains("ns above it"), "{text}");
     assert_eq!(above("at_most = 300").0, Refuted);
     assert_eq!(above("at_least = 300").0, Confirmed);
 }
 
 #[test]
-fn no_confidence_is_told_as_certainty() {
-    let told = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(|share| percent_of(share).to_string());
-    assert_eq!(told, ["95", "98", "99", "99.7", "99.9"]);
+fn no_confidence_is_printed_as_certainty() {
+    let shown = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(|share| percent_of(share).to_string());
+    assert_eq!(shown, ["95", "98", "99", "99.7", "99.9"]);
 }

@@ -1,4 +1,4 @@
-//! The answer of a race on one screen: what was compared, a line for each arm, and who disturbed.
+//! The answer of a race on one screen: what was compared, a line for each arm, and what disturbed.
 //!
 //! A cost is compared at a load that both arms deliver, the highest there is; where there is none, the rate says what
 //! an arm can do. Nothing stands here that the whole report does not hold.
@@ -128,7 +128,7 @@ fn paint(finding: &Finding) -> Paint {
     }
 }
 
-/// The cost at the highest load that both arms deliver, as far as anybody knows.
+/// The cost at the highest load that both arms deliver, as far as it is known.
 fn cost(result: &RaceResult, arm: usize) -> Option<&Finding> {
     let delivers = |arm, load| {
         let summary = summary_of(result, arm, load);

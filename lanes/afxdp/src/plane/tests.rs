@@ -353,7 +353,7 @@ fn a_send_that_the_driver_drops_is_taken_back_from_the_counters() {
 
 /// A frame of a source that the driver dropped was given up.
 #[test]
-fn a_lent_frame_that_the_driver_dropped_is_sent_again_when_it_is_back() {
+fn a_borrowed_frame_that_the_driver_dropped_is_sent_again_when_it_is_back() {
     let mut w = world();
     w.plane.lend(0, 2);
     for i in 0..2 {
@@ -470,7 +470,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Whatever the app, the engine and the kernel do, no frame is lost and none is in two places;
-    /// when everybody has given back what they have, all are free or with the kernel to receive.
+    /// when all holders have given back what they have, all are free or with the kernel to receive.
     #[test]
     fn no_frame_is_lost_or_doubled(
         frames_per_port in 12..24u32,

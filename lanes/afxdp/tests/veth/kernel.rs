@@ -49,7 +49,7 @@ fn settle_all(lane: &mut AfXdp, port: PortId, frames: usize, verdict: Verdict) -
         patience.wait(|| lane.wait(TURN).expect("the interface is there"));
         let burst = lane.receive(port).expect("the interface is there");
         if !burst.is_empty() {
-            patience.something_came();
+            patience.note_arrival();
         }
         for i in 0..burst.len() {
             seen.extend(sequence(burst.frame(i).bytes));
@@ -95,7 +95,7 @@ fn nothing_stays_attached_after_a_drop() {
 }
 
 #[test]
-fn a_second_lane_on_the_same_queue_is_told_who_holds_it() {
+fn a_second_lane_on_the_same_queue_is_refused_with_its_holder() {
     let _world = world!(1, 1500, 1);
     let _first = open("afxdp").unwrap();
     let message = refusal("afxdp");
@@ -200,14 +200,14 @@ fn each_of_the_kernels_losses_has_its_own_name() {
         world.inject(0, &udp_frames(0, FRAMES, 64));
         let lost = FRAMES as u64 - 64;
         // Received earlier, some would make room for others.
-        let all_came = (0..TURNS_MAX).any(|_| {
-            let came = lane.counters(PORT).lost() >= lost;
-            if !came {
+        let all_counted = (0..TURNS_MAX).any(|_| {
+            let is_counted = lane.counters(PORT).lost() >= lost;
+            if !is_counted {
                 std::thread::sleep(TURN);
             }
-            came
+            is_counted
         });
-        assert!(all_came, "{text}: {:?}", lane.counters(PORT));
+        assert!(all_counted, "{text}: {:?}", lane.counters(PORT));
         settle_all(&mut lane, PORT, 64, Verdict::Drop);
         let counters = lane.counters(PORT);
         assert_eq!((counters.drops(reason), counters.lost()), (lost, lost), "{text}");

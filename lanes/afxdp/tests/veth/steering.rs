@@ -1,4 +1,4 @@
-//! Several workers on one interface of two queues: flows, what is attached, and who ends what.
+//! Several workers on one interface of two queues: flows, what is attached, and which worker ends what.
 
 use crate::{
     cables::{NEAR, give_up_capabilities},
@@ -164,12 +164,12 @@ fn a_queue_serves_one_worker() {
     let error = AfXdp::open_steered(&steering, 1).err().expect("the queue is taken");
     assert!(matches!(&error, LaneError::Busy { name, .. } if name == NEAR[0]), "{error}");
     assert!(error.to_string().contains("queue 1"), "{error}");
-    // The attempt has taken nothing from who was there first.
+    // The attempt has taken nothing from the lane that was there first.
     assert!(AfXdp::open_steered(&steering, 0).is_ok());
 }
 
 #[test]
-fn a_worker_too_many_is_told_how_many_queues_there_are() {
+fn a_worker_too_many_is_refused_with_the_number_of_queues() {
     let _world = two_queues!(1);
     let steering = steer("afxdp:queue=1");
     let _only = worker(&steering, 0);
@@ -211,7 +211,7 @@ fn steering_of_several_interfaces_gives_each_worker_a_port_on_each() {
             break;
         }
     }
-    assert!(seen > 0, "no flow came by queue 1 of the second interface");
+    assert!(seen > 0, "no flow arrived by queue 1 of the second interface");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
         let mut lane = open(&mut world, mode);
         world.far_ends[0].send(std::slice::from_ref(&tagged));
         // A wait may be over before there is a frame.
-        let came = (0..WAITS_MAX).any(|_| {
+        let arrived = (0..WAITS_MAX).any(|_| {
             lane.wait(WAIT).expect("the lane waits");
             let burst = lane.receive(PORT).expect("the lane receives");
             let has_room =
@@ -91,7 +91,7 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
             assert!(burst.is_empty() || (burst.len() == 1 && has_room(burst)), "{mode}");
             !burst.is_empty()
         });
-        assert!(came, "{mode}");
+        assert!(arrived, "{mode}");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_frame_shorter_than_a_header_is_refused_by_name() {
 
 /// A discipline that holds some 15 frames refused the others (ENOBUFS), and they were given up.
 #[test]
-fn lent_frames_wait_for_a_full_queue_and_leave_in_order() {
+fn borrowed_frames_wait_for_a_full_queue_and_leave_in_order() {
     let Some(mut world) = world() else { return };
     let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "8mbit"];
     let room = ["burst", "2k", "limit", "2k"];

@@ -92,7 +92,7 @@ mod fanned_out {
 fn a_generator_may_pass_the_queueing_discipline_by() {
     match VethRig::copying("packet:qdisc_bypass") {
         Ok(mut rig) => {
-            conformance::lent_frames_are_sent_when_told_so(&mut rig);
+            conformance::borrowed_frames_are_sent_when_their_verdict_says_so(&mut rig);
             conformance::a_frame_longer_than_the_link_is_counted(&mut rig);
         }
         Err(reason) => skip(reason),

@@ -170,7 +170,7 @@ fn the_longest_datagram_passes_both_ways() {
     peer.send_to(&sent, lane.local_address(PORT)).expect("loopback takes it");
     serve_udp(&mut lane, &mut probe, |probe| probe.seen.len() == 1);
     let mut back = vec![0; 1 << 16];
-    let bytes = peer.recv(&mut back).expect("it came back");
+    let bytes = peer.recv(&mut back).expect("it was returned");
     assert!(back[..bytes] == sent[..]);
 }
 
@@ -214,7 +214,7 @@ fn a_train_that_is_dropped_counts_as_one_and_the_report_says_so() {
 }
 
 #[test]
-fn an_app_is_told_kernel_stamps_in_the_workers_clock() {
+fn an_app_is_given_kernel_stamps_in_the_workers_clock() {
     let mut lane = open_udp("socket:timestamps", "127.0.0.1:0").expect("a free port");
     assert!(lane.caps(PORT).obtained.has(Cap::KernelTimestamps));
     let peer = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -467,8 +467,8 @@ fn without_descriptors_connections_are_refused_counted_and_the_lane_goes_on() {
             .env(ALONE, "1")
             .output();
         let output = ran.expect("a test runs itself");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{printed}");
         return;
     }
     let mut lane = open_tcp("socket", "127.0.0.1:0").expect("a free port");
@@ -505,7 +505,7 @@ fn what_a_port_at_every_address_sends_leaves_from_the_source_of_its_plan() {
     let from = SocketAddr::new(source, lane.bound(port).expect("it is open").port());
     let to = far.local_addr().expect("it is bound");
     let mut probe = DatagramProbe::new(Answer::Reply);
-    // Of its own accord, and as an answer to who wrote to another address of ours.
+    // Of its own accord, and as an answer to a peer that wrote to another address of ours.
     probe.on_tick = vec![TickSend::exact(port, to, payload(1, 50))];
     lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
     far.send_to(b"asked", ("127.0.0.1", from.port())).expect("loopback takes it");

@@ -1,6 +1,6 @@
 //! What a full output does: one of eight behind a token bucket (tbf), the seven others unharmed, every datagram
 //! that did not leave named, and under `oldest` the newest ones there. Shared by the lanes of kernel sockets;
-//! who includes it says which lane by `crate::kernel_lane`.
+//! a test that includes it says which lane by `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Inside, Lane};
 use laneway_core::{
@@ -157,7 +157,7 @@ fn a_full_output_drops_what_does_not_fit_by_name_and_seven_others_lose_nothing()
     let arrived = outputs.receive(SLOW, |numbers| numbers.len() as u64 == left);
     // The bucket may have room again while the others are sent.
     assert!(arrived.len() as u64 == left && arrived.is_sorted(), "{arrived:?}");
-    assert!(arrived.starts_with(&[1]), "what came first fitted: {arrived:?}");
+    assert!(arrived.starts_with(&[1]), "what arrived first fitted: {arrived:?}");
 }
 
 #[test]
@@ -253,32 +253,32 @@ struct Refused {
     /// The address of `far`.
     to: SocketAddr,
     /// No socket is bound there: the kernel answers with an ICMP error.
-    nobody: SocketAddr,
+    closed: SocketAddr,
 }
 
 /// Opens it; without a lane, the reason is printed.
 fn refused() -> Option<Refused> {
     let bind = || UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let address = |socket: &UdpSocket| socket.local_addr().expect("it is bound");
-    let (far, nobody) = (bind(), address(&bind()));
+    let (far, closed) = (bind(), address(&bind()));
     let mut lane = kernel_lane::open(&[]).map_err(skip).ok()?;
     let at = "127.0.0.1:0".parse().expect("an address");
     let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
     let port = lane.open_port(&plan).expect("opens");
-    Some(Refused { to: address(&far), lane, port, far, nobody })
+    Some(Refused { to: address(&far), lane, port, far, closed })
 }
 
 #[test]
 fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
     const NUMBERS: u8 = 24;
-    let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
+    let Some(Refused { mut lane, port, far, to, closed }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
     for turn in 0..20u8 {
         // The send after a datagram that nothing listens for fails with its error, and is made again in its own place.
         probe.on_tick = (0..NUMBERS)
             .flat_map(|number| {
                 let numbered = TickSend::exact(port, to, vec![turn, number]);
-                let dead = (number % 5 == 0).then(|| TickSend::exact(port, nobody, vec![0; 9]));
+                let dead = (number % 5 == 0).then(|| TickSend::exact(port, closed, vec![0; 9]));
                 dead.into_iter().chain([numbered])
             })
             .collect();
@@ -294,12 +294,12 @@ fn what_is_sent_again_because_of_an_earlier_datagram_keeps_its_place() {
 }
 
 #[test]
-fn an_error_of_an_earlier_datagram_costs_no_later_one_and_wakes_nobody_for_ever() {
-    let Some(Refused { mut lane, port, far, to, nobody }) = refused() else { return };
+fn an_error_of_an_earlier_datagram_costs_no_later_one_and_no_endless_wakes() {
+    let Some(Refused { mut lane, port, far, to, closed }) = refused() else { return };
     let mut probe = DatagramProbe::new(Answer::Nothing);
     for number in 0..100u8 {
         // Nothing listens there, and the kernel says so to the next call.
-        probe.on_tick = vec![TickSend::exact(port, nobody, vec![number; 10])];
+        probe.on_tick = vec![TickSend::exact(port, closed, vec![number; 10])];
         probe.on_tick.push(TickSend::exact(port, to, vec![number; 10]));
         lane.tick(&mut probe, Turn { now_ns: MonotonicClock.now_ns() }).expect("the lane sends");
         let mut buffer = [0; 16];

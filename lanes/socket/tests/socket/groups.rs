@@ -1,5 +1,5 @@
 //! Memberships of a port, over a cable between two namespaces: what comes through, what does not, and what
-//! is reported to the network. Shared by the lanes of kernel sockets; who includes it says which lane by
+//! is reported to the network. Shared by the lanes of kernel sockets; a test that includes it says which lane by
 //! `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Lane};
@@ -121,7 +121,7 @@ fn to_and_from(seen: &[Seen]) -> Vec<(IpAddr, IpAddr)> {
 }
 
 #[test]
-fn a_thousand_groups_are_one_port_told_apart_by_destination() {
+fn a_thousand_groups_are_one_port_and_distinguished_by_destination() {
     const GROUPS: u16 = 1000;
     let cable = match Cable::new() {
         Ok(cable) => cable,
@@ -148,7 +148,7 @@ fn a_thousand_groups_are_one_port_told_apart_by_destination() {
             ("1000", &holders.to_string())
         );
 
-        // Somebody else here is a member of another group, so that the kernel takes its datagrams.
+        // Another socket here is a member of another group, so that the kernel takes its datagrams.
         let stranger = UdpSocket::bind("0.0.0.0:5008").expect("a free port");
         let foreign = Ipv4Addr::new(239, 9, 9, 1);
         stranger.join_multicast_v4(&foreign, &Ipv4Addr::new(10, 78, 0, 1)).expect("it joins");
@@ -264,7 +264,7 @@ impl Drop for Ended {
 }
 
 #[test]
-fn the_network_is_told_of_groups_and_senders_of_both_families() {
+fn groups_and_senders_of_both_families_are_reported_to_the_network() {
     /// Lines in which the reports must be; others tell of neighbours and routers.
     const LINES_MAX: usize = 200;
     let cable = match Cable::new() {
@@ -283,11 +283,11 @@ fn the_network_is_told_of_groups_and_senders_of_both_families() {
         Ok(child) => Ended(child),
         Err(e) => return skip(format!("no timeout: {e}")),
     };
-    let mut said = BufReader::new(tcpdump.0.stderr.take().expect("piped"));
+    let mut errors = BufReader::new(tcpdump.0.stderr.take().expect("piped"));
     let mut line = String::new();
     while !line.contains("listening on") {
         line.clear();
-        if said.read_line(&mut line).expect("it is text") == 0 {
+        if errors.read_line(&mut line).expect("it is text") == 0 {
             return skip("no tcpdump here");
         }
     }

@@ -1,5 +1,5 @@
 //! A port goes from one lane to another as its socket: with what is queued there, with its memberships, and with
-//! only one of them taking from it. Shared by the lanes of kernel sockets; who includes it says which lane by
+//! only one of them taking from it. Shared by the lanes of kernel sockets; a test that includes it says which lane by
 //! `crate::kernel_lane`.
 
 use crate::kernel_lane::{self, Lane};
@@ -109,7 +109,7 @@ fn what_is_queued_goes_to_the_successor_and_what_was_taken_stays() {
     sender.send(5);
     one.round();
     two.round();
-    assert_eq!((one.numbers(43).len(), two.app.datagrams().len()), (43, 0), "nobody takes them");
+    assert_eq!((one.numbers(43).len(), two.app.datagrams().len()), (43, 0), "no app takes them");
     // One that is followed no more goes on where it was.
     one.lane.hold_port(port, false).expect("it is a socket");
     assert_eq!(one.numbers(48), (0..48).collect::<Vec<u8>>());

@@ -1,4 +1,4 @@
-//! Pings on raw sockets: who else would answer them is kept from it, or the lane does not open.
+//! Pings on raw sockets: any other program that would answer them is kept from it, or the lane does not open.
 
 use crate::place::{Inside, Loopback, run};
 use laneway_core::{DatagramLane, Lane, LaneError, PortId};
@@ -92,7 +92,7 @@ fn a_socket_for_pings_is_shown_requests_and_nothing_else() {
     assert_eq!(lane.caps(PortId(0)).facts["ttl"], "9");
     // Unreachable ports make errors of the kernel's, which go to the same address.
     let socket = std::net::UdpSocket::bind((V4, 0)).expect("a free port");
-    socket.send_to(b"nobody", (V4, 1)).expect("loopback takes it");
+    socket.send_to(b"unheard", (V4, 1)).expect("loopback takes it");
     if answered_at_once(V4).is_none() || answered_at_once(V6).is_none() {
         return;
     }
@@ -153,7 +153,7 @@ fn what_a_killed_run_switched_off_the_next_one_in_its_namespace_switches_on() {
 }
 
 #[test]
-fn nobody_silences_the_machines_first_namespace() {
+fn no_lane_silences_the_machines_first_namespace() {
     if let Err(why) = can_create() {
         return skip(why);
     }

@@ -58,7 +58,7 @@ pub(super) struct Send {
     /// Bytes of the head in front of the part; none for a whole frame.
     pub(super) head_bytes: usize,
     /// `lend` provided its frame, so it is kept when the queue is full.
-    pub(super) is_lent: bool,
+    pub(super) is_borrowed: bool,
     /// Sends asked for before it.
     pub(super) sequence: u64,
 }
@@ -104,7 +104,7 @@ impl Exits {
         let Some(&send) = self.sends.get(number as usize) else { return };
         let counters = &mut self.counters[send.egress];
         match completion.outcome() {
-            Err(error) if send.is_lent && is_full(&error) => {
+            Err(error) if send.is_borrowed && is_full(&error) => {
                 let Exits { sends, again, .. } = self;
                 let before = |&other: &u32| sends[other as usize].sequence < send.sequence;
                 again.insert(again.partition_point(before), number);

@@ -58,8 +58,8 @@ impl Lane for UringUdp {
         core.ear.ask(&mut core.ring);
         let is_waiting = !core.ready.is_empty();
         let timeout = if is_waiting { Duration::ZERO } else { timeout };
-        let came = core.ring.wait(timeout).map_err(ring_failed)?;
-        Ok(if came || is_waiting { Wake::Ready } else { Wake::Timeout })
+        let is_ready = core.ring.wait(timeout).map_err(ring_failed)?;
+        Ok(if is_ready || is_waiting { Wake::Ready } else { Wake::Timeout })
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

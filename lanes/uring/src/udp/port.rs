@@ -163,7 +163,7 @@ impl Port {
         if self.hears_errors
             && matches!(&outcome.result, Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE))
         {
-            // The kernel queues it for who asks as well, and wakes receives until it is taken.
+            // The kernel queues it for sockets that ask as well, and wakes receives until it is taken.
             sys::drain_errors(self.socket.as_fd());
         }
         if let Some(oldest) = &mut self.oldest {

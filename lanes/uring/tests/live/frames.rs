@@ -130,7 +130,7 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
     let mut lane = open(&mut world, "uring");
     world.far_ends[0].send(std::slice::from_ref(&tagged));
     // A wait may be over before there is a frame.
-    let came = (0..WAITS_MAX).any(|_| {
+    let arrived = (0..WAITS_MAX).any(|_| {
         lane.wait(WAIT).expect("the lane waits");
         let burst = lane.receive(PORT).expect("the lane receives");
         let has_room =
@@ -138,7 +138,7 @@ fn a_tagged_frame_keeps_the_headroom_of_the_contract() {
         assert!(burst.is_empty() || (burst.len() == 1 && has_room(burst)));
         !burst.is_empty()
     });
-    assert!(came);
+    assert!(arrived);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn running_out_of_buffers_loses_no_frame() {
 
 /// A discipline that holds some 15 frames refused the others (ENOBUFS), and they were given up.
 #[test]
-fn lent_frames_wait_for_a_full_queue_and_none_is_lost() {
+fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
     let Some(mut world) = world() else { return };
     let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "8mbit"];
     let room = ["burst", "2k", "limit", "2k"];

@@ -82,7 +82,7 @@ fn serve(lane: &mut UringUdp, app: &mut Relay, wanted: usize) {
             return;
         }
         if app.seen.len() > before {
-            patience.something_came();
+            patience.note_arrival();
         }
         patience.wait(|| lane.wait(Duration::from_millis(10)).expect("the lane waits"));
     }
@@ -100,7 +100,7 @@ fn a_datagram_lane_can_be_dropped_with_requests_in_flight() {
             far.send_to(&[round as u8; 700], lane.local_addr(PORT)).expect("the far end sends");
         }
         if round % 2 == 0 {
-            // Some are shown and sent on, without anybody waiting for their ends.
+            // Some are shown and sent on, without a wait for their ends.
             lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
             far.send_to(&[0; 100], lane.local_addr(PORT)).expect("the far end sends");
         }
@@ -230,7 +230,7 @@ fn the_kernel_stamps_datagrams_when_they_arrive() {
 }
 
 #[test]
-fn a_received_train_leaves_through_a_queue_as_it_came() {
+fn a_received_train_leaves_through_a_queue_as_it_arrived() {
     let Some(world) = world() else { return };
     let (mut lane, far) = udp(&world, "uring:gso,gro");
     let when_full = WhenFull::Oldest { bytes: 4000 };
@@ -256,7 +256,7 @@ fn a_received_train_leaves_through_a_queue_as_it_came() {
 }
 
 #[test]
-fn zero_copy_sends_are_told_from_those_that_the_kernel_copied() {
+fn zero_copy_sends_are_distinguished_from_those_that_the_kernel_copied() {
     let Some(world) = world() else { return };
     let (mut lane, far) = udp(&world, "uring:send_zc=400");
     let mut app = Relay { to: vec![far.local_addr().expect("bound")], ..Relay::default() };
@@ -387,7 +387,7 @@ fn what_is_behind_a_train_that_the_path_refuses_does_not_overtake_it() {
         let mut buffer = [0; 2048];
         for wanted in &sent {
             let bytes = far.recv(&mut buffer).expect("it was sent");
-            assert!(buffer[..bytes] == wanted[..], "{} of {bytes} bytes came", buffer[0]);
+            assert!(buffer[..bytes] == wanted[..], "{} of {bytes} bytes arrived", buffer[0]);
         }
     };
     trains_of(1000);
@@ -442,7 +442,7 @@ fn a_port_of_ipv6_tells_addresses_of_ipv6() {
 }
 
 #[test]
-fn a_second_lane_on_one_address_is_told_of_reuseport() {
+fn a_second_lane_on_one_address_is_refused_with_reuseport_as_the_way() {
     let Some(world) = world() else { return };
     let (lane, _) = udp(&world, "uring");
     let taken = lane.local_addr(PORT);

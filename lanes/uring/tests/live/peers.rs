@@ -142,11 +142,11 @@ fn bash_gets_its_datagram_back() {
     let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
     let mut app = Echo::default();
     let script = "exec 3<>/dev/udp/127.0.0.1/7007; printf 'hello\\n' >&3; timeout 60 head -c 6 <&3";
-    let said = beside(&world, ("bash", &["-c", script]), || {
+    let output = beside(&world, ("bash", &["-c", script]), || {
         lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
         lane.wait(WAIT).expect("the lane waits");
     });
-    let Some(said) = said else { return };
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "hello\n");
+    let Some(output) = output else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello\n");
     assert_eq!(lane.counters(PortId(0)).tx_frames, 1);
 }

@@ -34,7 +34,7 @@ fn known(analysis: &Analysis) -> impl Iterator<Item = &'static str> {
         (true, true) => Some("No cause can be given: the work of no thread is in this trace."),
         (false, _) => None,
     };
-    let losses = match (analysis.losses.told, analysis.losses.rows.is_empty()) {
+    let losses = match (analysis.losses.known, analysis.losses.rows.is_empty()) {
         (false, _) => Some("Whether packets were lost cannot be known: the trace counts none."),
         (true, true) => Some("No packet was lost, by the counters of lane and app."),
         (true, false) => None,
@@ -141,7 +141,7 @@ fn words_of(part: &AccountPart) -> String {
     }
 }
 
-/// The bar for those who hear it.
+/// The bar for readers who hear it.
 fn spoken(account: &Account) -> String {
     account.parts.iter().map(words).collect::<Vec<_>>().join(", ")
 }

@@ -222,7 +222,7 @@ pub(super) fn page_faults(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let mut made =
         planted(scene, recorded, vec![Word::PageFaults.into()], also, Some((size, &words)));
     if !has_faults {
-        made.truth.cannot_be_told = Some("page faults");
+        made.truth.cannot_be_answered = Some("page faults");
     }
     made.truth.know(format!("without a recorder as many faults take {without_ns:.0} ns"));
     Ok(made)
@@ -309,11 +309,11 @@ fn overloaded(scene: &mut Scene<'_>) -> Result<Recorded, NotMade> {
 
 pub(super) fn overload(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let recorded = overloaded(scene)?;
-    told(scene, recorded)
+    with_counted_loss(scene, recorded)
 }
 
 /// The user read the device's counter and tells the analysis.
-fn told(scene: &Scene<'_>, recorded: Recorded) -> Result<Made, NotMade> {
+fn with_counted_loss(scene: &Scene<'_>, recorded: Recorded) -> Result<Made, NotMade> {
     let lost = recorded.figure("lost");
     let size = Size::Packets(lost);
     let also = vec![Word::Overload.into()];
@@ -324,14 +324,14 @@ fn told(scene: &Scene<'_>, recorded: Recorded) -> Result<Made, NotMade> {
 }
 
 /// Polls that are always full are those of a device that always has packets, too: see [`full`].
-pub(super) fn overload_untold(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
+pub(super) fn overload_uncounted(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
     let recorded = overloaded(scene)?;
     let lost = recorded.figure("lost");
     if lost == 0 {
         return Err(NotMade::Missed("it lost nothing".to_owned()));
     }
     let mut made = planted(scene, recorded, vec![Word::Overload.into()], Vec::new(), None);
-    made.truth.cannot_be_told = Some("losses");
+    made.truth.cannot_be_answered = Some("losses");
     Ok(made)
 }
 
@@ -352,7 +352,7 @@ pub(super) fn burst_overload(scene: &mut Scene<'_>) -> Result<Made, NotMade> {
         ("poll_ns", 15_000),
     ];
     let recorded = record(scene.world, &Plan::new(ms, &arguments), &scene.folder)?;
-    told(scene, recorded)
+    with_counted_loss(scene, recorded)
 }
 
 pub(super) fn neighbour(scene: &mut Scene<'_>) -> Result<Made, NotMade> {

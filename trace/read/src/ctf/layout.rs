@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_wrap_and_steps_back_are_told_apart() {
+    fn wraps_of_a_clock_and_steps_back_are_distinguished() {
         assert_eq!(advance(0x1_0000_0005, 7, 32), 0x1_0000_0007);
         assert_eq!(advance(0x1_0000_0005, 4, 32), 0x2_0000_0004, "a wrap");
         assert_eq!(advance(0x0fff_fff0, 1, 27), 0x1000_0001, "a wrap");

@@ -1,7 +1,7 @@
 //! The plan by which the streams of one trace are decoded: layouts, clocks and the meaning of each kind of event.
 //!
-//! Made once from the metadata. For layouts that matter it knows where everything lies ([`Fixed`], [`Form`]), so that an
-//! event is a few loads; for all others it keeps the layout to walk.
+//! Made once from the metadata. For layouts that matter it knows where everything lies ([`Fixed`], [`Form`]), so that
+//! an event is a few loads; for all others it keeps the layout to walk.
 
 use std::collections::{HashMap, HashSet};
 
@@ -68,11 +68,11 @@ pub(super) struct Who {
     pub(super) tid: Option<Spot>,
     pub(super) name: Option<Spot>,
     /// The context tells the thread, if only to a walk.
-    pub(super) told: bool,
+    pub(super) names_thread: bool,
 }
 
 impl Who {
-    /// Offsets of process and thread as 8 bytes in a row, and of a name of 17 bytes: the contexts that everybody adds.
+    /// Offsets of process and thread as 8 bytes in a row, and of a name of 17 bytes: the contexts that every user adds.
     pub(super) fn in_a_row(self) -> Option<(usize, usize)> {
         let (pid, tid, name) = (self.pid?, self.tid?, self.name?);
         (tid.offset == pid.offset + 4 && name.bytes == 17).then_some((pid.offset, name.offset))
@@ -180,7 +180,7 @@ pub(super) enum Role {
 pub(super) enum Kernel {
     /// Another thread has the CPU.
     Switch,
-    /// A thread may go on, and this is who lets it.
+    /// A thread may go on, and this is the one that lets it.
     Waking,
     InterruptIn,
     InterruptOut,
@@ -536,7 +536,8 @@ impl StreamPlan {
         let context = match &self.context {
             None => Some(0),
             Some(node) => {
-                self.who.told = ["vtid", "tid", "vpid", "pid"].iter().any(|name| names(node, name));
+                self.who.names_thread =
+                    ["vtid", "tid", "vpid", "pid"].iter().any(|name| names(node, name));
                 fixed(node, 0, &mut spots)
             }
         };

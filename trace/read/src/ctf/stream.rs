@@ -24,7 +24,7 @@ use crate::about::ReadError;
 use crate::block::{BLOCK_EVENTS, Block, Source, Who};
 use crate::event::{Event, FunctionKey, Kind, Loss};
 use crate::input::Input;
-use crate::symbols::Told;
+use crate::symbols::ProcessFact;
 
 /// Bytes read at once: few enough to be still in the first caches when they are decoded.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -77,7 +77,7 @@ impl Threads {
         hasher.write(name.as_bytes());
         let key = FunctionKey(TASK_KEYS | hasher.finish() >> 32);
         if self.tasks_named.len() < THREADS_MAX && self.tasks_named.insert(key) {
-            block.told.push(Told::Task { key, name });
+            block.facts.push(ProcessFact::Task { key, name });
         }
         key
     }
@@ -363,21 +363,21 @@ impl Stream {
         }
         let plan = Arc::clone(&self.plan);
         self.state.clock = self.epoch_ticks;
-        let Some(Opened { told, stream, at, clock }) = self.read_header(&plan, start, block)?
+        let Some(Opened { head, stream, at, clock }) = self.read_header(&plan, start, block)?
         else {
             return Ok(false);
         };
-        if told.of_another && !std::mem::replace(&mut self.of_another, true) {
+        if head.of_another && !std::mem::replace(&mut self.of_another, true) {
             let what = "a packet whose uuid is not that of the metadata; it is read as if it were";
             block.damage(&self.place, start, what.into());
         }
         let scale = plan.streams[stream].scale; // `header` returns an index of this list
-        let Some((packet_bytes, content_bits)) = self.extent(&told, at, start, block) else {
+        let Some((packet_bytes, content_bits)) = self.extent(&head, at, start, block) else {
             return Ok(false);
         };
         let begin_ns = scale.ns(clock);
-        if let (Some(told), Some(last)) = (told.sequence, self.sequence)
-            && told > last + 1
+        if let (Some(head), Some(last)) = (head.sequence, self.sequence)
+            && head > last + 1
         {
             block.loss = Some(Loss {
                 from_ns: self.last_ns,
@@ -386,9 +386,9 @@ impl Stream {
                 place: self.place.clone(),
             });
         }
-        let lost = self.lost_before(&told, start, block);
-        self.discarded = told.discarded.map(|(count, _)| count).or(self.discarded);
-        self.sequence = told.sequence.or(self.sequence);
+        let lost = self.lost_before(&head, start, block);
+        self.discarded = head.discarded.map(|(count, _)| count).or(self.discarded);
+        self.sequence = head.sequence.or(self.sequence);
         self.state.clock = clock;
         self.at = at;
         self.packet = Some(Packet {
@@ -396,19 +396,19 @@ impl Stream {
             start,
             content_bits,
             next: start.saturating_add(packet_bytes),
-            cpu: told.cpu,
-            end_ns: told.end_ticks.map(|ticks| scale.ns(ticks)),
-            timed: told.timed,
+            cpu: head.cpu,
+            end_ns: head.end_ticks.map(|ticks| scale.ns(ticks)),
+            timed: head.timed,
             lost,
             held: None,
         });
         self.threads.of_host = plan.streams[stream].kernel;
-        if !plan.streams[stream].who.told && !plan.streams[stream].kernel {
+        if !plan.streams[stream].who.names_thread && !plan.streams[stream].kernel {
             // The stream is a thread of its own.
-            let name = if told.name.is_empty() {
-                told.cpu.map_or_else(|| self.place.clone(), |cpu| format!("cpu {cpu}"))
+            let name = if head.name.is_empty() {
+                head.cpu.map_or_else(|| self.place.clone(), |cpu| format!("cpu {cpu}"))
             } else {
-                String::from_utf8_lossy(&told.name).into_owned()
+                String::from_utf8_lossy(&head.name).into_owned()
             };
             if self.threads.names.is_empty() {
                 self.threads.names.push(Vec::new());
@@ -436,12 +436,12 @@ impl Stream {
                 at: 0,
                 origin: 0,
             };
-            let mut told = Header::default();
-            let found = header(plan, &mut bits, &mut state, &mut told);
+            let mut head = Header::default();
+            let found = header(plan, &mut bits, &mut state, &mut head);
             let (at, clock) = (bits.at, state.clock);
             self.state = state;
             match found {
-                Ok(stream) => return Ok(Some(Opened { told, stream, at, clock })),
+                Ok(stream) => return Ok(Some(Opened { head, stream, at, clock })),
                 Err(Stop::Short) if length >= need && need < EVENT_BYTES_MAX => need *= 4,
                 Err(stop) => {
                     let what = match stop {
@@ -459,9 +459,9 @@ impl Stream {
 
     /// The bytes of a packet whose header ends at bit `at`, and the bits of it that are content. `None` where its
     /// length makes no sense, so that the place of the next one is unknown.
-    fn extent(&self, told: &Header, at: u64, start: u64, block: &mut Block) -> Option<(u64, u64)> {
+    fn extent(&self, head: &Header, at: u64, start: u64, block: &mut Block) -> Option<(u64, u64)> {
         let left = self.length - start;
-        let packet_bytes = match told.packet_bits {
+        let packet_bytes = match head.packet_bits {
             None => left,
             Some(bits) if bits == 0 || bits % 8 != 0 || bits < at => {
                 let what = format!(
@@ -472,7 +472,7 @@ impl Stream {
             }
             Some(bits) => bits / 8,
         };
-        let mut content_bits = told.content_bits.unwrap_or_else(|| packet_bytes.saturating_mul(8));
+        let mut content_bits = head.content_bits.unwrap_or_else(|| packet_bytes.saturating_mul(8));
         if content_bits > packet_bytes.saturating_mul(8) || content_bits < at {
             let what = format!(
                 "a packet of {packet_bytes} bytes claims {content_bits} bits of content; it is read to its end"
@@ -491,10 +491,10 @@ impl Stream {
     }
 
     /// Events that were discarded before this packet's end and after the one before it, by the counts of both.
-    fn lost_before(&self, told: &Header, start: u64, block: &mut Block) -> u64 {
+    fn lost_before(&self, head: &Header, start: u64, block: &mut Block) -> u64 {
         // What a first packet counts was lost in this file only if it is the first of the session.
-        let first = told.sequence == Some(0);
-        match (told.discarded, self.discarded) {
+        let first = head.sequence == Some(0);
+        match (head.discarded, self.discarded) {
             (Some((count, _)), None) => {
                 if first {
                     count
@@ -778,14 +778,14 @@ impl Stream {
             return Step::Next(index);
         }
         let pid = picked.pid.unwrap_or(self.plan.pid);
-        let thread = if class.who.told {
+        let thread = if class.who.names_thread {
             self.threads.number(pid, picked.tid.unwrap_or(0), &picked.name, block)
         } else {
             0
         };
         if let Role::Tells(tells) = kind.role {
             block.describing += 1;
-            block.told.extend(picked.told(tells, pid));
+            block.facts.extend(picked.fact(tells, pid));
             return Step::Next(index);
         }
         let [first, second, third] = picked.values;
@@ -834,7 +834,7 @@ impl Stream {
                 block.push(thread, cpu, Event { time_ns, kind: Kind::TookOver(task) });
             }
             self.threads.on_cpu = None;
-            // Who is woken in the idle task's name is woken by an interrupt, which has no name.
+            // A thread that is woken in the idle task's name is woken by an interrupt, which has no name.
             let by = if next == 0 { &[][..] } else { name("next_comm") };
             self.threads.task = Some(self.threads.task(by, block));
             if next != 0 {
@@ -1030,8 +1030,8 @@ impl Fast<'_> {
     /// Decodes events while they are plain. What it stops at was not touched.
     fn events<const FORM: u8, const BIG: bool>(&mut self) -> Halt {
         let who = self.class.who;
-        let told = who.told;
-        if told && (who.tid.is_none() && who.pid.is_none()) {
+        let names_thread = who.names_thread;
+        if names_thread && (who.tid.is_none() && who.pid.is_none()) {
             return Halt::Odd; // the thread is stated where only a walk finds it
         }
         loop {
@@ -1039,7 +1039,7 @@ impl Fast<'_> {
             if self.block.events.len() >= BLOCK_EVENTS {
                 return Halt::Full;
             }
-            if self.event::<FORM, BIG>(told).is_none() {
+            if self.event::<FORM, BIG>(names_thread).is_none() {
                 return Halt::Odd;
             }
         }
@@ -1130,7 +1130,7 @@ impl Fast<'_> {
     }
 
     #[inline(never)]
-    fn event<const FORM: u8, const BIG: bool>(&mut self, told: bool) -> Option<()> {
+    fn event<const FORM: u8, const BIG: bool>(&mut self, names_thread: bool) -> Option<()> {
         let bytes = self.bytes;
         let (id, clock, start) = self.head::<FORM, BIG>(self.at, self.clock)?;
         let time_ns = self.class.scale.ns(clock);
@@ -1141,7 +1141,7 @@ impl Fast<'_> {
         let fixed = plan.fixed.as_ref()?;
         let end = start + fixed.bytes;
         let body = bytes.get(start..end)?;
-        let thread = self.thread(body, told)?;
+        let thread = self.thread(body, names_thread)?;
         let kind = match (plan.role, fixed.address) {
             (Role::Enter, Some(address)) => {
                 let key = FunctionKey(load_64::<BIG>(body, address)?);
@@ -1203,7 +1203,7 @@ impl Fast<'_> {
 
     /// The number of the thread that the context in `body` tells.
     #[inline]
-    fn thread(&mut self, body: &[u8], told: bool) -> Option<u32> {
+    fn thread(&mut self, body: &[u8], names_thread: bool) -> Option<u32> {
         let row = match self.who {
             Some((ids, name)) => {
                 let (ids, name) = (load_64::<false>(body, ids)?, load_name(body, name)?);
@@ -1217,14 +1217,14 @@ impl Fast<'_> {
             }
             None => None,
         };
-        let number = self.find_thread(body, told)?;
+        let number = self.find_thread(body, names_thread)?;
         self.before = row.map(|(ids, name)| (ids, name, number));
         Some(number)
     }
 
     #[inline(never)]
-    fn find_thread(&mut self, body: &[u8], told: bool) -> Option<u32> {
-        Some(if told {
+    fn find_thread(&mut self, body: &[u8], names_thread: bool) -> Option<u32> {
+        Some(if names_thread {
             let who = self.class.who;
             let pid = match who.pid {
                 Some(spot) => load(body, spot)?,
@@ -1247,7 +1247,7 @@ impl Fast<'_> {
 
 /// A packet whose header was read.
 struct Opened {
-    told: Header,
+    head: Header,
     /// Which of the plan's streams it is of.
     stream: usize,
     /// Bit behind the header.
@@ -1309,27 +1309,27 @@ fn header(
     plan: &Plan,
     bits: &mut Bits<'_>,
     state: &mut State,
-    told: &mut Header,
+    head: &mut Header,
 ) -> Result<usize, Stop> {
     if let Some(node) = &plan.packet_header {
-        walk(node, bits, state, told)?;
+        walk(node, bits, state, head)?;
     }
-    if let Some(magic) = told.magic.filter(|&magic| magic != PACKET_MAGIC) {
+    if let Some(magic) = head.magic.filter(|&magic| magic != PACKET_MAGIC) {
         let swapped = u64::from((magic as u32).swap_bytes()) == PACKET_MAGIC;
         let hint = if swapped { ", in the other byte order than the metadata says" } else { "" };
         return Err(Stop::Wrong(format!("no packet: magic is {magic:#010x}{hint}")));
     }
-    told.of_another = plan.uuid.is_some_and(|uuid| !told.uuid.is_empty() && told.uuid != uuid);
-    let found = match told.stream {
+    head.of_another = plan.uuid.is_some_and(|uuid| !head.uuid.is_empty() && head.uuid != uuid);
+    let found = match head.stream {
         Some(id) => plan.streams.iter().position(|stream| stream.id == id),
         None => (!plan.streams.is_empty()).then_some(0),
     };
     let stream = found.ok_or_else(|| {
-        let id = told.stream.map_or_else(|| "?".into(), |id| id.to_string());
+        let id = head.stream.map_or_else(|| "?".into(), |id| id.to_string());
         Stop::Wrong(format!("a packet of stream class {id}, which the metadata does not declare"))
     })?;
     if let Some(node) = &plan.streams[stream].packet_context {
-        walk(node, bits, state, told)?;
+        walk(node, bits, state, head)?;
     }
     Ok(stream)
 }
@@ -1410,12 +1410,12 @@ struct Picked {
 }
 
 impl Picked {
-    fn told(mut self, tells: Tells, pid: u32) -> Option<Told> {
+    fn fact(mut self, tells: Tells, pid: u32) -> Option<ProcessFact> {
         let number = |name: &str| self.numbers.get(name).copied();
         match tells {
             Tells::Module => {
                 let path = self.texts.remove("path")?;
-                Some(Told::Module {
+                Some(ProcessFact::Module {
                     pid,
                     base: self.numbers.get("baddr").copied()?,
                     bytes: self.numbers.get("memsz").copied().unwrap_or(0),
@@ -1426,12 +1426,15 @@ impl Picked {
             }
             Tells::BuildId => {
                 let base = number("baddr")?;
-                Some(Told::BuildId { pid, base, id: self.texts.remove("build_id")? })
+                Some(ProcessFact::BuildId { pid, base, id: self.texts.remove("build_id")? })
             }
             Tells::Pool => {
                 let address = number("mempool")?;
                 let name = self.texts.remove("name")?;
-                Some(Told::Pool { address, name: String::from_utf8_lossy(&name).into_owned() })
+                Some(ProcessFact::Pool {
+                    address,
+                    name: String::from_utf8_lossy(&name).into_owned(),
+                })
             }
             Tells::Nothing => None,
         }

@@ -386,7 +386,7 @@ fn short_times_wrap() {
 }
 
 #[test]
-fn discarded_events_are_told_behind_the_packet_that_counts_them() {
+fn discarded_events_are_reported_behind_the_packet_that_counts_them() {
     let mut writer = Writer::new(false, Header::Large);
     writer.packet(Packet { begin: 0, end: 50, ..Packet::default() }, &call(10, 2, 1));
     let second = Packet { begin: 50, end: 500, sequence: 1, discarded: 40, ..Packet::default() };
@@ -397,12 +397,16 @@ fn discarded_events_are_told_behind_the_packet_that_counts_them() {
     assert_eq!(log.losses.len(), 1);
     let (loss, threads, before) = &log.losses[0];
     assert_eq!((loss.from_ns, loss.to_ns, loss.events), (1070, 1500, Some(40)));
-    assert_eq!((threads.len(), *before), (1, 4), "told between the second and the third packet");
+    assert_eq!(
+        (threads.len(), *before),
+        (1, 4),
+        "reported between the second and the third packet"
+    );
     assert_eq!((log.read.discarded, log.read.losses), (40, 1));
 }
 
 #[test]
-fn missing_packets_are_told_before_the_one_that_shows_it() {
+fn missing_packets_are_reported_before_the_one_that_shows_it() {
     let mut writer = Writer::new(false, Header::Large);
     writer.packet(Packet { begin: 0, end: 50, ..Packet::default() }, &call(10, 2, 1));
     let late = Packet { begin: 100, end: 200, sequence: 5, ..Packet::default() };
@@ -529,8 +533,8 @@ fn each_broken_header_is_named() {
         let size = if offset == 0 { 4 } else { 8 };
         bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
         let log = damaged(&bytes);
-        let told = log.read.damages.iter().any(|damage| damage.what.contains(part));
-        assert!(told, "{part}: {:?}", log.read.damages);
+        let is_reported = log.read.damages.iter().any(|damage| damage.what.contains(part));
+        assert!(is_reported, "{part}: {:?}", log.read.damages);
         log
     };
     check(0, 0x1234, "magic is 0x00001234");
@@ -822,7 +826,8 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
     let log = read(folder.path()).expect("a trace");
     assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
     let of = |tid: u32| {
-        let number = log.threads.iter().position(|thread| thread.tid == tid).expect("told");
+        let number =
+            log.threads.iter().position(|thread| thread.tid == tid).expect("a thread of the log");
         let mine = log.events.iter().filter(move |event| event.0 == number);
         mine.map(|event| (event.2.time_ns - 1000, event.2.kind)).collect::<Vec<_>>()
     };
@@ -906,7 +911,7 @@ fn dpdk(streams: &[&[(u64, u16, u8)]]) -> Log {
 }
 
 #[test]
-fn polls_of_dpdk_are_told_with_port_queue_and_count() {
+fn polls_of_dpdk_are_reported_with_port_queue_and_count() {
     let log = dpdk(&[&[(20, 5, 0), (40, 4, 32)]]);
     let receive = |got| Kind::Receive { port: 1, queue: 2, asked: 0, got };
     let found: Vec<Event> = log.events.iter().map(|event| event.2).collect();
@@ -933,7 +938,7 @@ fn a_clock_of_48_bits_wraps_in_and_between_threads() {
 }
 
 #[test]
-fn a_buffer_written_around_is_told_from_a_wrap_of_the_clock() {
+fn a_buffer_written_around_is_distinguished_from_a_wrap_of_the_clock() {
     let log = dpdk(&[&[(2000, 5, 0), (2010, 5, 0), (1500, 5, 0), (1510, 5, 0)]]);
     assert_eq!(log.events.len(), 2);
     assert_eq!(log.losses.len(), 1);

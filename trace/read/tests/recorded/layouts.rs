@@ -130,8 +130,8 @@ impl Daemon {
 
     fn lttng(&self, arguments: &[&str]) {
         let output = self.try_lttng(arguments).expect("it ran before");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "lttng {arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "lttng {arguments:?}: {printed}");
     }
 
     /// Records `program`, run `times` times, into `output`.
@@ -330,9 +330,9 @@ fn every_layout_of_lttng_equals_babeltrace2() {
             assert_eq!(counts.threads.len(), threads, "{layout:?}: {:?}", counts.threads);
             assert_eq!(counts.callers.iter().filter(|&&calls| calls).count(), 2, "{layout:?}");
         } else {
-            let told =
+            let is_noted =
                 trace.about().notes.iter().any(|note| note.contains("do not tell their thread"));
-            assert!(told, "{layout:?}: {:?}", trace.about().notes);
+            assert!(is_noted, "{layout:?}: {:?}", trace.about().notes);
         }
     }
 }

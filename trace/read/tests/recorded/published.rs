@@ -118,7 +118,7 @@ impl Consumer for Kernel {
 }
 
 #[test]
-fn switches_of_a_published_kernel_trace_are_all_told() {
+fn switches_of_a_published_kernel_trace_are_all_reported() {
     let Some(root) = published("tracecompass") else { return };
     let path = root.join("bug446190");
     let number = |fields: &str, name: &str| -> u64 {
@@ -127,14 +127,14 @@ fn switches_of_a_published_kernel_trace_are_all_told() {
     };
     let records = records(&path);
     let switches = records.iter().filter(|record| record.1 == "sched_switch");
-    let (mut came, mut went) = (0, 0);
+    let (mut switched_in, mut switched_out) = (0, 0);
     for (_, _, fields) in switches {
-        went += u64::from(number(fields, "prev_tid") != 0);
-        came += u64::from(number(fields, "next_tid") != 0);
+        switched_out += u64::from(number(fields, "prev_tid") != 0);
+        switched_in += u64::from(number(fields, "next_tid") != 0);
     }
     let mut kernel = Kernel::default();
     Trace::open(&path).expect("a trace").read(&mut kernel).expect("files can be read");
-    assert_eq!((kernel.switched_in, kernel.switched_out), (came, went));
+    assert_eq!((kernel.switched_in, kernel.switched_out), (switched_in, switched_out));
     // Each begins and ends on its CPU, but for those at the ends of the trace and of the idle task.
     let [begun, ended] = kernel.interrupts;
     assert!(begun > 50 && (begun - ended).abs() <= 16, "{begun} {ended}");

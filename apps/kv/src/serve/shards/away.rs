@@ -216,8 +216,8 @@ impl Server {
             apart.guest.map(|guest| Box::new(Apart { guest: Some(guest), ..Apart::default() }));
     }
 
-    /// Messages of this turn go on their way; who waited for room has its command tried again. True if one need not
-    /// wait any longer.
+    /// Messages of this turn go on their way; a client that waited for room has its command tried again. True if one
+    /// need not wait any longer.
     pub(crate) fn send_messages(&mut self) -> bool {
         let Some(shards) = &mut self.shards else { return false };
         shards.seat.flush();

@@ -1,11 +1,11 @@
-//! Whom a command concerns: the worker that has its keys, all workers, or that of its client.
+//! The workers that a command concerns: the worker that has its keys, all workers, or that of its client.
 //!
 //! By the table of commands with keys, and by the one here without. What is in neither is done where its client is.
 
 use super::join::Join;
 use crate::command::{Command, Flags};
 
-/// Whom a command concerns.
+/// The workers that a command concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Its client alone.
@@ -49,7 +49,7 @@ const ALL: &[(&str, Join)] = &[
     ("swapdb", Join::Same),
 ];
 
-/// Whom a row of the table of commands concerns.
+/// The workers that a row of the table of commands concerns.
 pub(crate) fn reach_of(command: &Command) -> Reach {
     if command.keys.first > 0 || command.keys.numkeys > 0 {
         return Reach::Keys;

@@ -133,7 +133,7 @@ fn a_watched_key_that_changes_spoils_the_transaction() {
     );
     world.ask(conn, "WATCH k");
     world.close(conn);
-    assert!(world.kv.server.watched.is_empty(), "nobody watches any more");
+    assert!(world.kv.server.watched.is_empty(), "no client watches any more");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_transaction_serves_who_waits_when_it_is_done() {
     world.ask(giver, "RPUSH l a");
     world.ask(giver, "DEL l");
     world.ask(giver, "EXEC");
-    assert_eq!(world.received(waiter), "", "what came and went in between was never there");
+    assert_eq!(world.received(waiter), "", "what was there only in between was never there");
     world.ask(giver, "RPUSH l a");
     assert_eq!(world.received(waiter), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
 }
@@ -418,12 +418,12 @@ fn tls_at_a_plain_port_gets_one_sentence_and_is_counted() {
     let mut world = World::new();
     let (hello, operator) = (world.open(), world.open());
     world.arrive(hello, &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
-    let said = world.received(hello);
+    let reply = world.received(hello);
     assert!(
-        said.starts_with("-ERR TLS is not spoken at this port") && said.ends_with("\r\n"),
-        "{said}"
+        reply.starts_with("-ERR TLS is not spoken at this port") && reply.ends_with("\r\n"),
+        "{reply}"
     );
-    assert_eq!(said.lines().count(), 1);
+    assert_eq!(reply.lines().count(), 1);
     assert!(world.peer(hello).is_closed);
     let info = world.ask(operator, "INFO stats");
     assert!(info.contains("\r\ntls_at_plain_port:1\r\n"), "{info}");
@@ -479,8 +479,8 @@ fn garbage_before_the_password_gets_an_error_or_nothing_and_never_more() {
         let mut world = World::with(Config::default(), Some("secret"));
         let (conn, operator) = (world.open(), world.open());
         world.arrive(conn, garbage);
-        let said = world.received(conn);
-        assert!(said.lines().all(|line| line.starts_with('-')), "{garbage:?}: {said}");
+        let reply = world.received(conn);
+        assert!(reply.lines().all(|line| line.starts_with('-')), "{garbage:?}: {reply}");
         world.ask(operator, "AUTH secret");
         assert_eq!(world.ask(operator, "DBSIZE"), ":0\r\n");
     }

@@ -213,8 +213,8 @@ impl Script {
         let conn = world.open();
         let mut states = vec![dump(&mut world)];
         for line in &lines {
-            let said = world.ask(conn, line);
-            assert_eq!(replies(&said), 1, "{line}: {said}");
+            let reply = world.ask(conn, line);
+            assert_eq!(replies(&reply), 1, "{line}: {reply}");
             states.push(dump(&mut world));
         }
         Script { lines, states }
@@ -373,7 +373,7 @@ fn damage(disk: &Disk) -> String {
 }
 
 #[test]
-fn a_snapshot_takes_the_place_of_older_records_and_a_damaged_one_is_said() {
+fn a_snapshot_takes_the_place_of_older_records_and_a_damaged_one_is_reported() {
     let Saved { disk, older, dump } = saved();
     let count = |end: &str| disk.names().iter().filter(|name| name.ends_with(end)).count();
     assert_eq!((count(".snapshot"), count(".log")), (1, 1), "{:?}", disk.names());
@@ -392,8 +392,8 @@ fn a_snapshot_takes_the_place_of_older_records_and_a_damaged_one_is_said() {
     }
     let mut server = OnADisk::start(&disk, Policy::Always, START_US).expect("the older one");
     assert_eq!(server.dump(), dump);
-    let said = server.ask("INFO persistence");
-    assert!(said.contains(&name) && said.contains("is damaged"), "{said}");
+    let reply = server.ask("INFO persistence");
+    assert!(reply.contains(&name) && reply.contains("is damaged"), "{reply}");
 }
 
 #[test]
@@ -490,15 +490,15 @@ fn writes_wait_while_more_is_copied_than_may_be_and_reads_do_not() {
     memory.borrow_mut().is_behind = true;
     world.ask(conn, "BGSAVE");
     let reader = world.open();
-    let mut said = String::new();
+    let mut reply = String::new();
     for number in 0..500 {
         world.now_us.set(world.now_us.get() + STEP_US);
-        said = world.ask(conn, &format!("SET k{number} other"));
-        if said.is_empty() {
+        reply = world.ask(conn, &format!("SET k{number} other"));
+        if reply.is_empty() {
             break;
         }
     }
-    assert!(said.is_empty(), "a bound is reached");
+    assert!(reply.is_empty(), "a bound is reached");
     assert!(world.kv.server.store.snapshot_copied_bytes() < 2_000);
     assert_eq!(world.kv.due_ns(), None, "the bell says when there is room");
     assert_eq!(world.ask(reader, "GET none"), "$-1\r\n");
@@ -526,9 +526,9 @@ fn operators_ask_for_snapshots_as_of_redis() {
         world.ask(conn, &format!("SET k{number} {number}"));
     }
     let field = |world: &mut World, name: &str| {
-        let said = world.ask(other, "INFO persistence");
-        let line = said.split("\r\n").find_map(|line| line.strip_prefix(&format!("{name}:")));
-        line.unwrap_or_else(|| panic!("no {name} in {said}")).to_owned()
+        let reply = world.ask(other, "INFO persistence");
+        let line = reply.split("\r\n").find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("no {name} in {reply}")).to_owned()
     };
     let pass = |world: &mut World, turns: usize| {
         for _ in 0..turns {
@@ -561,7 +561,7 @@ fn operators_ask_for_snapshots_as_of_redis() {
     }
     assert_eq!(world.received(conn), "+OK\r\n+OK\r\n");
     assert_eq!(world.ask(other, "LASTSAVE"), format!(":{}\r\n", started_s + 5));
-    assert_eq!(field(&mut world, "rdb_changes_since_last_save"), "1", "SET k0 came behind it");
+    assert_eq!(field(&mut world, "rdb_changes_since_last_save"), "1", "SET k0 was behind it");
     // The scheduled one follows.
     pass(&mut world, 1);
     assert_eq!(field(&mut world, "aof_rewrite_in_progress"), "1");
@@ -582,24 +582,24 @@ fn operators_ask_for_snapshots_as_of_redis() {
     }
     let size = memory.borrow().bytes.total().to_string();
     assert_eq!(field(&mut world, "aof_base_size"), size);
-    for (line, said) in [
+    for (line, reply) in [
         ("BGSAVE NOW", "-ERR syntax error\r\n"),
         ("SAVE now", "-ERR wrong number of arguments for 'save' command\r\n"),
     ] {
-        assert_eq!(world.ask(other, line), said);
+        assert_eq!(world.ask(other, line), reply);
     }
     world.ask(other, "MULTI");
     assert_eq!(world.ask(other, "SAVE"), "-ERR Command not allowed inside a transaction\r\n");
     let mut without = World::new();
     let conn = without.open();
     for line in ["SAVE", "BGSAVE", "BGREWRITEAOF"] {
-        let said = without.ask(conn, line);
-        assert!(said.contains("start with --appendonly yes --dir PATH"), "{line}: {said}");
+        let reply = without.ask(conn, line);
+        assert!(reply.contains("start with --appendonly yes --dir PATH"), "{line}: {reply}");
     }
 }
 
 #[test]
-fn a_snapshot_that_fails_is_said_and_the_next_one_may_do() {
+fn a_snapshot_that_fails_is_reported_and_the_next_one_may_do() {
     let (mut world, memory) = logged(Fsync::No);
     let (conn, other) = (world.open(), world.open());
     world.ask(conn, "SET k 1");
@@ -608,17 +608,20 @@ fn a_snapshot_that_fails_is_said_and_the_next_one_may_do() {
     memory.borrow_mut().snapshot = Some(Snapshot::Failed("the disk is full".to_owned()));
     world.turn();
     assert_eq!(world.received(conn), "-ERR the disk is full\r\n");
-    let said = world.ask(other, "INFO persistence");
-    assert!(said.contains("rdb_last_bgsave_status:err\r\n"), "{said}");
-    assert!(said.contains("last_bgsave_error:the disk is full\r\n"), "{said}");
+    let reply = world.ask(other, "INFO persistence");
+    assert!(reply.contains("rdb_last_bgsave_status:err\r\n"), "{reply}");
+    assert!(reply.contains("last_bgsave_error:the disk is full\r\n"), "{reply}");
     assert_eq!(world.ask(conn, "SET k 2"), "+OK\r\n");
     memory.borrow_mut().is_behind = false;
     assert_eq!(world.ask(conn, "SAVE"), "");
     world.pass_ms(1);
     world.turn();
     assert_eq!(world.received(conn), "+OK\r\n");
-    let said = world.ask(other, "INFO persistence");
-    assert!(said.contains("rdb_last_bgsave_status:ok\r\n") && !said.contains("_error:"), "{said}");
+    let reply = world.ask(other, "INFO persistence");
+    assert!(
+        reply.contains("rdb_last_bgsave_status:ok\r\n") && !reply.contains("_error:"),
+        "{reply}"
+    );
 }
 
 #[test]
@@ -706,7 +709,7 @@ fn info_says_what_syncs_have_made_durable() {
     for line in ["SET a 1", "GET a", "MSET a 2 b 2", "RPUSH l x y z"] {
         server.ask(line);
     }
-    let said = server.ask("INFO persistence");
+    let reply = server.ask("INFO persistence");
     for line in [
         "aof_pending_records:0",
         "aof_syncs:3",
@@ -715,6 +718,6 @@ fn info_says_what_syncs_have_made_durable() {
         "aof_synced_commands_max:1",
         "aof_syncs_held:0",
     ] {
-        assert!(said.contains(&format!("{line}\r\n")), "{line}: {said}");
+        assert!(reply.contains(&format!("{line}\r\n")), "{line}: {reply}");
     }
 }

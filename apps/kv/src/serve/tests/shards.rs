@@ -297,7 +297,7 @@ fn who_waits_for_data_of_another_worker_gets_them() {
     crew.worlds[0].close(conn.1);
     crew.settle();
     assert_eq!(crew.ask(other, "RPUSH a x"), ":1\r\n");
-    assert_eq!(crew.ask(other, "LLEN a"), ":1\r\n", "nobody takes it any more");
+    assert_eq!(crew.ask(other, "LLEN a"), ":1\r\n", "no client takes it any more");
     assert!(crew.ask(other, "INFO clients").contains("blocked_clients:0\r\n"));
 }
 
@@ -418,7 +418,7 @@ fn operators_see_and_end_the_clients_of_all_workers() {
         crew.worlds[conn.0].close(conn.1);
     }
     assert_eq!(crew.ask(conns[1], "CLIENT KILL TYPE normal SKIPME no"), ":1\r\n");
-    assert!(crew.worlds[1].peer(conns[1].1).is_closed, "it is told, then closed");
+    assert!(crew.worlds[1].peer(conns[1].1).is_closed, "it is sent the reason, then closed");
     let conn = crew.open(1);
     assert_eq!(crew.ask(conn, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
 }
@@ -440,7 +440,7 @@ fn a_pause_is_of_all_workers() {
 }
 
 #[test]
-fn clients_are_counted_over_all_workers_and_the_rest_is_told() {
+fn clients_are_counted_over_all_workers_and_the_rest_are_refused() {
     let mut crew = Crew::with(2, Config { clients_max: 2, ..Config::default() });
     let (one, _other, third) = (crew.open(0), crew.open(1), crew.open(1));
     assert_eq!(crew.received(third), "-ERR max number of clients reached\r\n");
@@ -463,7 +463,7 @@ fn shutdown_ends_every_worker() {
 
 /// A worker that does nothing for a while holds up its own keys' clients, and what waits for it is bounded.
 #[test]
-fn a_slow_worker_holds_back_who_asks_it_and_nobody_else() {
+fn a_slow_worker_holds_back_those_that_ask_it_alone() {
     let mut crew = Crew::new(2);
     let value = "x".repeat(10_000);
     let clients: Vec<Conn> = (0..50).map(|_| crew.open(0)).collect();
@@ -520,8 +520,8 @@ fn under_always_an_answer_waits_for_the_log_of_the_keys_worker() {
     assert!(crew.ask(reply, "SET a 1").starts_with("-MISCONF"));
 }
 
-/// Workers are heard in an order by chance, clients write and read numbers that only grow: who reads behind an answered
-/// write sees it or a later one, and of one connection each reply is that of its command.
+/// Workers are heard in an order by chance, clients write and read numbers that only grow: a client that reads behind
+/// an answered write sees it or a later one, and of one connection each reply is that of its command.
 #[test]
 fn a_read_behind_an_answered_write_never_sees_the_older_value() {
     let seed = laneway_testkit::soak::seed();
@@ -561,7 +561,7 @@ fn a_read_behind_an_answered_write_never_sees_the_older_value() {
                     } else {
                         assert!(
                             number >= least,
-                            "seed {seed}: {number} of key{key}, {least} was told"
+                            "seed {seed}: {number} of key{key}, {least} was confirmed"
                         );
                     }
                 }

@@ -72,7 +72,7 @@ fn keys_of_another_worker_expire_whether_they_are_asked_for_or_not() {
     assert_eq!(crew.ask(conn, &format!("TTL {}l", TAGS[1])), ":1\r\n");
     assert_eq!(crew.ask(conn, &format!("PERSIST {}l", TAGS[0])), ":1\r\n");
     crew.pass_ms(1_000);
-    assert_eq!(crew.ask(conn, "DBSIZE"), ":1\r\n", "nobody has asked for it");
+    assert_eq!(crew.ask(conn, "DBSIZE"), ":1\r\n", "no client has asked for it");
     assert_eq!(field(&mut crew, "stats", "expired_keys"), 3);
     assert_eq!(crew.ask(conn, &format!("LLEN {}l", TAGS[0])), ":2\r\n");
 }
@@ -87,11 +87,11 @@ fn the_slow_log_is_that_of_all_workers() {
         assert_eq!(crew.ask(conn, &format!("SET {tag}slow {at}")), "+OK\r\n");
         crew.pass_ms(1_000);
     }
-    let said = crew.ask(conn, "SLOWLOG GET 100");
-    let at = |text: String| said.find(&text).unwrap_or_else(|| panic!("{text}: {said}"));
+    let reply = crew.ask(conn, "SLOWLOG GET 100");
+    let at = |text: String| reply.find(&text).unwrap_or_else(|| panic!("{text}: {reply}"));
     let newest_first = [(TAGS[1], 2), (TAGS[0], 1), (TAGS[1], 0)]
         .map(|(tag, value)| at(format!("$7\r\n{tag}slow\r\n$1\r\n{value}\r\n$15\r\n{HOME}\r\n")));
-    assert!(newest_first.is_sorted(), "{said}");
+    assert!(newest_first.is_sorted(), "{reply}");
     let newest = crew.ask(conn, "SLOWLOG GET 1");
     assert!(newest.starts_with("*1\r\n*6\r\n:"), "{newest}");
     let len: u64 = crew.ask(conn, "SLOWLOG LEN")[1..].trim().parse().expect("a number");

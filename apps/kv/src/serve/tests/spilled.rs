@@ -1,5 +1,5 @@
-//! Values beyond memory: who waits for one, who does not, and what becomes of them, on a value store that answers when
-//! the test lets it.
+//! Values beyond memory: clients that wait for one, clients that do not, and what becomes of them, on a value store
+//! that answers when the test lets it.
 
 use super::durable::logged;
 use super::*;
@@ -43,7 +43,8 @@ impl ValueStore for Handle {
 
     fn ask(&mut self, number: u64) {
         let mut shelf = self.0.borrow_mut();
-        let value = shelf.values.get(&number).cloned().expect("nobody asks for what is not there");
+        let value =
+            shelf.values.get(&number).cloned().expect("only values that are there are asked for");
         let answer = if shelf.is_broken { Err("the disk is gone".to_owned()) } else { Ok(value) };
         shelf.answers.push((number, answer));
     }
@@ -103,17 +104,17 @@ fn spilled() -> (World, Rc<RefCell<Shelf>>, ConnId) {
 }
 
 /// What a client receives by a command, and by the turn in which its values are there.
-fn told(world: &mut World, conn: ConnId, line: &str) -> String {
-    let said = world.ask(conn, line);
+fn reply_to(world: &mut World, conn: ConnId, line: &str) -> String {
+    let reply = world.ask(conn, line);
     world.turn();
-    said + &world.received(conn)
+    reply + &world.received(conn)
 }
 
 fn info(world: &mut World, name: &str) -> u64 {
     let conn = world.open();
-    let said = world.ask(conn, "INFO memory");
-    let found = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    found.unwrap_or_else(|| panic!("{name}: {said}")).parse().expect("a number")
+    let reply = world.ask(conn, "INFO memory");
+    let found = reply.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    found.unwrap_or_else(|| panic!("{name}: {reply}")).parse().expect("a number")
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn a_command_waits_for_its_value_and_others_go_on() {
     assert!(!world.peer(conn).is_paused);
     assert_eq!(world.ask(other, "GET d"), "$5\r\nshort\r\n");
     assert_eq!(world.ask(other, "TTL c"), ":1000\r\n");
-    assert_eq!(told(&mut world, other, "GET c"), bulk(&value("c")));
+    assert_eq!(reply_to(&mut world, other, "GET c"), bulk(&value("c")));
     assert_eq!(world.ask(other, "TTL c"), ":1000\r\n");
     assert_eq!(info(&mut world, "lsm_waited"), 0, "the loop never waited");
     assert!(world.kv.server.store.used_bytes() <= MEMORY_BYTES_MAX);
@@ -157,11 +158,11 @@ fn a_command_waits_for_its_value_and_others_go_on() {
 fn the_value_store_forgets_what_nothing_names() {
     let (mut world, shelf, conn) = spilled();
     for letter in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "a", "b", "c"] {
-        assert_eq!(told(&mut world, conn, &format!("GET {letter}")), bulk(&value(letter)));
+        assert_eq!(reply_to(&mut world, conn, &format!("GET {letter}")), bulk(&value(letter)));
         world.pass_ms(100);
     }
     for line in ["APPEND c x", "DEL d", "SET e 1", "RENAME f g"] {
-        told(&mut world, conn, line);
+        reply_to(&mut world, conn, line);
     }
     assert!(info(&mut world, "lsm_unwritten") > 0, "what did not change is not written again");
     world.ask(conn, "SET z v");
@@ -175,7 +176,7 @@ fn the_value_store_forgets_what_nothing_names() {
 }
 
 #[test]
-fn who_leaves_while_waiting_is_told_nothing_and_who_has_finished_gets_its_reply() {
+fn a_client_that_leaves_while_waiting_gets_nothing_and_one_that_has_finished_its_reply() {
     let (mut world, shelf, conn) = spilled();
     let (leaves, finishes, silent) = (world.open(), world.open(), world.open());
     shelf.borrow_mut().is_silent = true;
@@ -205,13 +206,13 @@ fn a_value_that_is_lost_is_an_error_and_never_an_absent_key() {
     let lost = "ERR the disk is gone; the log has it: look at the device, then restart\r\n";
     for line in ["GET a", "INCR a", "APPEND a x", "MGET j a", "RENAME a k", "COPY a k", "LPUSH a x"]
     {
-        assert_eq!(told(&mut world, conn, line), format!("-{lost}"), "{line}");
+        assert_eq!(reply_to(&mut world, conn, line), format!("-{lost}"), "{line}");
     }
     assert_eq!(world.ask(conn, "EXISTS a k"), ":1\r\n");
     world.ask(conn, "MULTI");
     world.ask(conn, "SET n 1");
     world.ask(conn, "GET a");
-    let refused = told(&mut world, conn, "EXEC");
+    let refused = reply_to(&mut world, conn, "EXEC");
     assert!(refused.starts_with("-EXECABORT") && refused.contains("the disk is gone"), "{refused}");
     assert_eq!(world.ask(conn, "EXISTS n"), ":0\r\n", "no part of it was done");
     // What stands in the place of a lost value does not need it.
@@ -259,8 +260,8 @@ fn where_keys_alone_are_too_many_the_policy_decides() {
         last = world.ask(conn, &format!("SET other:{more} {}", value("o")));
     }
     assert_eq!(last, refused);
-    let said = world.ask(conn, "INFO memory");
-    assert!(said.contains("lsm_error:it has failed\r\n"), "{said}");
+    let reply = world.ask(conn, "INFO memory");
+    assert!(reply.contains("lsm_error:it has failed\r\n"), "{reply}");
 }
 
 #[test]
@@ -270,12 +271,12 @@ fn transactions_waiting_clients_and_many_keys_have_their_values() {
     for line in ["MULTI", "APPEND a 1", "GET b", "STRLEN a", "SELECT 1", "GET a"] {
         world.ask(conn, line);
     }
-    let said = told(&mut world, conn, "EXEC");
+    let reply = reply_to(&mut world, conn, "EXEC");
     let wanted = format!("*5\r\n:601\r\n{}:601\r\n+OK\r\n$-1\r\n", bulk(&value("b")));
-    assert_eq!(said, wanted);
+    assert_eq!(reply, wanted);
     assert_eq!(world.ask(conn, "SELECT 0"), "+OK\r\n");
     // More than memory has room for at once.
-    let reply = told(&mut world, conn, "MGET a b c d e f g h i j");
+    let reply = reply_to(&mut world, conn, "MGET a b c d e f g h i j");
     assert!(reply.starts_with("*10\r\n$601\r\n") && reply.len() > 10 * LONG, "{}", reply.len());
     // A client waits for a key, and what it moves goes to one whose value is on the disk.
     for number in 0..100 {
@@ -283,7 +284,7 @@ fn transactions_waiting_clients_and_many_keys_have_their_values() {
     }
     world.pass_ms(100);
     for letter in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-        told(&mut world, conn, &format!("GET {letter}"));
+        reply_to(&mut world, conn, &format!("GET {letter}"));
         world.pass_ms(100);
     }
     assert_eq!(world.ask(other, "BLMOVE from into LEFT LEFT 0"), "");
@@ -296,7 +297,7 @@ fn transactions_waiting_clients_and_many_keys_have_their_values() {
     assert_eq!(world.ask(conn, "RPUSH from moved"), ":1\r\n");
     assert_eq!(world.received(other), "$5\r\nmoved\r\n");
     shelf.borrow_mut().is_silent = false;
-    assert_eq!(told(&mut world, conn, "LLEN into"), ":101\r\n");
+    assert_eq!(reply_to(&mut world, conn, "LLEN into"), ":101\r\n");
     assert!(info(&mut world, "lsm_waited") > 0, "that could not be foreseen");
 }
 
@@ -315,11 +316,11 @@ fn a_start_spills_what_it_reads_and_a_lost_value_ends_a_snapshot_alone() {
     for _ in 0..20 {
         world.pass_ms(1);
     }
-    let said = world.ask(conn, "INFO persistence");
-    assert!(said.contains("rdb_last_bgsave_status:err\r\n"), "{said}");
+    let reply = world.ask(conn, "INFO persistence");
+    assert!(reply.contains("rdb_last_bgsave_status:err\r\n"), "{reply}");
     assert!(
-        said.contains("last_bgsave_error:the disk is gone; the log goes on as before"),
-        "{said}"
+        reply.contains("last_bgsave_error:the disk is gone; the log goes on as before"),
+        "{reply}"
     );
     shelf.borrow_mut().is_broken = false;
     assert_eq!(world.ask(conn, "BGSAVE"), "+Background saving started\r\n");
@@ -350,11 +351,11 @@ fn a_start_spills_what_it_reads_and_a_lost_value_ends_a_snapshot_alone() {
     for letter in ["a", "d", "e", "h"] {
         let is_there = letter >= "e";
         let wanted = if is_there { bulk(&value(letter)) } else { "$-1\r\n".to_owned() };
-        assert_eq!(told(&mut again, conn, &format!("GET {letter}")), wanted, "{letter}");
+        assert_eq!(reply_to(&mut again, conn, &format!("GET {letter}")), wanted, "{letter}");
         let list = format!("{}{}", bulk(&value("x")), bulk(letter));
         let wanted =
             if is_there { format!("*2\r\n{list}") } else { format!("*3\r\n$1\r\ny\r\n{list}") };
-        let range = told(&mut again, conn, &format!("LRANGE list{letter} 0 -1"));
+        let range = reply_to(&mut again, conn, &format!("LRANGE list{letter} 0 -1"));
         assert_eq!(range, wanted, "{letter}");
     }
 }

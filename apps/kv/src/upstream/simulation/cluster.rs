@@ -1,4 +1,5 @@
-//! A cluster of the simulation: what nodes answer, whom they tell of changes, how slots move and owners change.
+//! A cluster of the simulation: what nodes answer, which clients they tell of changes, how slots move and owners
+//! change.
 
 use laneway_resp::{Limits, Parser, Protocol, Reply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ pub(super) const FIRST_PORT: u16 = 7000;
 #[derive(Debug, Default)]
 pub(super) struct ModelNode {
     values: BTreeMap<Vec<u8>, u64>,
-    /// Who has read a key since it changed last.
+    /// The connections that have read a key since it changed last.
     tracked: BTreeMap<Vec<u8>, BTreeSet<Wire>>,
     pub(super) is_dead: bool,
 }
@@ -74,7 +75,7 @@ impl Cluster {
         }
     }
 
-    /// A write by somebody else, or by a connection of ours, that node's data take.
+    /// A write by another client, or by a connection of ours, that node's data take.
     pub(super) fn write(&mut self, node: u16, key: &[u8], version: u64) {
         self.history.entry(key.to_vec()).or_default().push((version, self.now_us));
         self.touch(node, key, Some(version));

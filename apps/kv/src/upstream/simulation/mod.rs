@@ -64,7 +64,7 @@ impl<T> Way<T> {
 struct Queues {
     now_us: u64,
     asked: Vec<Request>,
-    said: Way<Report>,
+    reports: Way<Report>,
 }
 
 struct SimFar(Rc<RefCell<Queues>>);
@@ -87,7 +87,7 @@ impl Far for SimFar {
     fn report(&mut self) -> Option<Report> {
         let mut queues = self.0.borrow_mut();
         let now_us = queues.now_us;
-        queues.said.arrive(now_us)
+        queues.reports.arrive(now_us)
     }
 }
 
@@ -188,7 +188,7 @@ impl Sim {
         // The worker is not called at once: it is busy, or its thread does not run.
         for report in std::mem::take(&mut self.pilot.reports) {
             let at_us = self.now_us + delay_us(&mut self.chance) / 4;
-            self.queues.borrow_mut().said.send(at_us, report);
+            self.queues.borrow_mut().reports.send(at_us, report);
         }
         self.world.now_us.set(crate::serve::START_US + self.now_us);
         self.world.pass_ms(0);
@@ -353,12 +353,12 @@ impl Sim {
             let (conn, doing) = &mut self.clients[at];
             let conn = *conn;
             if let Some((began_us, what, least)) = doing.take() {
-                let said = self.world.received(conn);
-                if said.is_empty() {
+                let reply = self.world.received(conn);
+                if reply.is_empty() {
                     self.clients[at].1 = Some((began_us, what, least));
                     continue;
                 }
-                self.check(began_us, &what, least, &said);
+                self.check(began_us, &what, least, &reply);
             } else if !self.is_calm && self.chance.below(6) == 0 {
                 self.begin(at, conn);
             }
@@ -378,15 +378,15 @@ impl Sim {
         let history = self.cluster.history.get(&self.keys[key]).map_or(&[][..], Vec::as_slice);
         let settled = history.iter().filter(|(_, at_us)| at_us + BOUND_US + STEP_US < self.now_us);
         let least = settled.count().max(self.answered[key]).max(self.shown[key]);
-        let said = self.world.ask(conn, &line);
-        if said.is_empty() {
+        let reply = self.world.ask(conn, &line);
+        if reply.is_empty() {
             self.clients[at].1 = Some((self.now_us, what, least));
         } else {
-            self.check(self.now_us, &what, least, &said);
+            self.check(self.now_us, &what, least, &reply);
         }
     }
 
-    fn check(&mut self, began_us: u64, what: &Doing, least: usize, said: &str) {
+    fn check(&mut self, began_us: u64, what: &Doing, least: usize, reply: &str) {
         let (now_us, key) = (
             self.now_us,
             match what {
@@ -396,9 +396,9 @@ impl Sim {
         let empty = Vec::new();
         let history = self.cluster.history.get(&self.keys[key]).unwrap_or(&empty);
         let place = |version: u64| history.iter().position(|(of, _)| *of == version);
-        let at = format!("key{key}, asked at {began_us} us, answered at {now_us} us: {said:?}");
-        if said.starts_with('-') {
-            let is_known = ["IOERR", "CLUSTERDOWN"].iter().any(|code| said[1..].starts_with(code));
+        let at = format!("key{key}, asked at {began_us} us, answered at {now_us} us: {reply:?}");
+        if reply.starts_with('-') {
+            let is_known = ["IOERR", "CLUSTERDOWN"].iter().any(|code| reply[1..].starts_with(code));
             assert!(is_known, "{at}");
             return;
         }
@@ -410,7 +410,7 @@ impl Sim {
                 self.writes += 1;
             }
             Doing::Get(_) => {
-                let text = said.lines().nth(1);
+                let text = reply.lines().nth(1);
                 let version = text.map(|text| text.parse().expect("a version"));
                 let shown =
                     version.map_or(0, |version| place(version).expect("it was written") + 1);

@@ -11,21 +11,21 @@ pub(crate) const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
 
 /// How a run ended and what it printed.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct RunOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: Vec<u8>,
     pub(crate) err: String,
 }
 
-impl Said {
-    pub(crate) fn of(output: Output) -> Said {
+impl RunOutput {
+    pub(crate) fn of(output: Output) -> RunOutput {
         let err = String::from_utf8(output.stderr).unwrap();
-        Said { code: output.status.code(), out: output.stdout, err }
+        RunOutput { code: output.status.code(), out: output.stdout, err }
     }
 
     /// The run ended well.
     #[track_caller]
-    pub(crate) fn done(self) -> Said {
+    pub(crate) fn done(self) -> RunOutput {
         assert_eq!(self.code, Some(0), "{}", self.err);
         self
     }
@@ -62,8 +62,8 @@ pub(crate) fn command<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -
 }
 
 /// Runs the binary to its end.
-pub(crate) fn laneway<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Said {
-    Said::of(command(arguments).output().unwrap())
+pub(crate) fn laneway<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> RunOutput {
+    RunOutput::of(command(arguments).output().unwrap())
 }
 
 /// The words of a command line without quotes.
@@ -71,7 +71,7 @@ pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// A folder that anyone may write to, removed with all it holds when dropped.
+/// A folder that any user may write to, removed with all it holds when dropped.
 pub(crate) struct Folder {
     path: PathBuf,
 }

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 /// Bytes of a line, for an [`Answerer`] that does not say otherwise.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// Who answers lines. Several clients are answered at once, each on a thread of its own.
+/// The app that answers lines. Several clients are answered at once, each on a thread of its own.
 pub trait Answerer: Send + Sync {
     /// Carries a line out and answers it. Any line: of any text, up to [`line_bytes_max`](Self::line_bytes_max).
-    fn answer(&self, line: &str) -> Said;
+    fn answer(&self, line: &str) -> LineAnswer;
 
     /// As [`answer`](Self::answer), of a line with descriptors, which are closed unless the app keeps them.
-    fn answer_with(&self, _line: &str, descriptors: Vec<OwnedFd>) -> Said {
+    fn answer_with(&self, _line: &str, descriptors: Vec<OwnedFd>) -> LineAnswer {
         let count = descriptors.len();
-        Said::Wrong(format!("{count} descriptors were sent with the line; send it without\n"))
+        LineAnswer::Wrong(format!("{count} descriptors were sent with the line; send it without\n"))
     }
 
     /// Bytes that a line may have.
@@ -32,7 +32,7 @@ pub trait Answerer: Send + Sync {
 pub type Tale = Box<dyn FnOnce(&mut Teller<'_>) -> Result<(), Gone> + Send>;
 
 /// The answer to a line.
-pub enum Said {
+pub enum LineAnswer {
     /// It was carried out: whole lines, none of them empty.
     Done(String),
     /// It was not: whole lines, none of them empty.
@@ -40,19 +40,21 @@ pub enum Said {
     /// It was carried out, and these descriptors, [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) at most, go along.
     Handed(String, Vec<OwnedFd>),
     /// It is sent piece by piece by this, until there is no more or the client leaves.
-    Told(Tale),
+    Streamed(Tale),
     /// The conversation is over.
     Quit,
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for LineAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Said::Done(lines) => f.debug_tuple("Done").field(lines).finish(),
-            Said::Wrong(lines) => f.debug_tuple("Wrong").field(lines).finish(),
-            Said::Handed(lines, of) => f.debug_tuple("Handed").field(lines).field(of).finish(),
-            Said::Told(_) => f.write_str("Told"),
-            Said::Quit => f.write_str("Quit"),
+            LineAnswer::Done(lines) => f.debug_tuple("Done").field(lines).finish(),
+            LineAnswer::Wrong(lines) => f.debug_tuple("Wrong").field(lines).finish(),
+            LineAnswer::Handed(lines, of) => {
+                f.debug_tuple("Handed").field(lines).field(of).finish()
+            }
+            LineAnswer::Streamed(_) => f.write_str("Streamed"),
+            LineAnswer::Quit => f.write_str("Quit"),
         }
     }
 }
@@ -73,7 +75,7 @@ pub enum Reaction {
     Left,
 }
 
-/// One client that listens to a [`Said::Told`].
+/// One client that listens to a [`LineAnswer::Streamed`].
 pub struct Teller<'a> {
     client: &'a UnixStream,
     /// It had sent its next line before the answer began.
@@ -162,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_whole_lines_and_none_is_empty(lines in "[a\\n\\r]{0,20}") {
+        fn an_answer_is_whole_lines_and_none_is_empty(lines in "[a\\n\\r]{0,20}") {
             let framed = framed(&lines);
             prop_assert!(framed.is_empty() || framed.ends_with('\n'));
             prop_assert!(!framed.starts_with('\n') && !framed.contains("\n\n"));

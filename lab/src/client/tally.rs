@@ -121,7 +121,7 @@ impl Asked {
 /// The same while it is counted.
 #[derive(Default)]
 pub(super) struct Tally {
-    said: Asked,
+    totals: Asked,
     fates: BTreeMap<Fate, u64>,
     late: Late,
     asked: u64,
@@ -130,7 +130,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Another `n` are due.
     pub(super) fn due(&mut self, n: u64) {
-        self.said.due += n;
+        self.totals.due += n;
     }
 
     /// One was asked, so long after it could have been.
@@ -141,13 +141,13 @@ impl Tally {
 
     /// One that was due then was answered now, which may count for the rate.
     pub(super) fn answered(&mut self, due_ns: u64, now_ns: u64, is_in_time: bool) {
-        let said = &mut self.said;
-        if said.answered == 0 {
-            said.first_ns = now_ns;
+        let totals = &mut self.totals;
+        if totals.answered == 0 {
+            totals.first_ns = now_ns;
         }
-        (said.answered, said.last_ns) = (said.answered + 1, now_ns);
-        said.in_time[0] += u64::from(is_in_time);
-        said.round_trips.record_with_limit(now_ns.saturating_sub(due_ns), LATE_NS);
+        (totals.answered, totals.last_ns) = (totals.answered + 1, now_ns);
+        totals.in_time[0] += u64::from(is_in_time);
+        totals.round_trips.record_with_limit(now_ns.saturating_sub(due_ns), LATE_NS);
     }
 
     /// So many ended otherwise.
@@ -159,33 +159,33 @@ impl Tally {
 
     /// An answer arrived without a request.
     pub(super) fn unasked(&mut self) {
-        self.said.unasked += 1;
+        self.totals.unasked += 1;
     }
 
     /// What is wrong with an answer, for a report that asks why.
     pub(super) fn wrong(&mut self, why: String) {
-        self.said.wrong.get_or_insert(why);
+        self.totals.wrong.get_or_insert(why);
     }
 
     /// So many bytes were written and read.
     pub(super) fn moved(&mut self, [written, read]: [u64; 2]) {
-        self.said.bytes[0] += written;
-        self.said.bytes[1] += read;
+        self.totals.bytes[0] += written;
+        self.totals.bytes[1] += read;
     }
 
     /// A connection has gone.
     pub(super) fn lost(&mut self) {
-        self.said.connections.lost += 1;
+        self.totals.connections.lost += 1;
     }
 
     /// Requests that are due and have no end yet.
     pub(super) fn open(&self) -> u64 {
-        self.said.due - self.said.answered - self.fates.values().sum::<u64>()
+        self.totals.due - self.totals.answered - self.fates.values().sum::<u64>()
     }
 
     /// When the last answer so far was received; 0 if none was.
     pub(super) fn last_ns(&self) -> u64 {
-        self.said.last_ns
+        self.totals.last_ns
     }
 
     /// Requests that were asked.
@@ -202,11 +202,11 @@ impl Tally {
         [asked_pps, taken_up_pps]: [f64; 2],
     ) -> Asked {
         assert_eq!(self.open(), 0, "every request has an end before the report");
-        let Tally { mut said, fates, late, asked } = self;
-        said.fates = fates.iter().map(|(fate, n)| (fate.name().to_owned(), *n)).collect();
-        said.connections.open = connections;
-        said.in_time[1] = counted_for_ns;
-        said.generator = GeneratorReport {
+        let Tally { mut totals, fates, late, asked } = self;
+        totals.fates = fates.iter().map(|(fate, n)| (fate.name().to_owned(), *n)).collect();
+        totals.connections.open = connections;
+        totals.in_time[1] = counted_for_ns;
+        totals.generator = GeneratorReport {
             asked_pps,
             achieved_pps: taken_up_pps,
             sent: asked,
@@ -216,6 +216,6 @@ impl Tally {
             late_max_ns: late.max_ns(),
             cpu_ns: 0,
         };
-        said
+        totals
     }
 }
