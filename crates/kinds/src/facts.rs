@@ -190,7 +190,7 @@ pub struct LaneFacts {
     pub confirms_late: bool,
     /// Whether it learns of each frame that the queue behind its port refused, so that its own counters have it,
     /// too.
-    pub told_of_refusals: bool,
+    pub counts_refusals: bool,
     /// What it costs to give a received frame back to the kernel, where dropping it costs nothing: words that end a
     /// sentence. None where passing costs no more than dropping.
     pub passing_costs: Option<&'static str>,

@@ -308,7 +308,7 @@ mod tests {
             ports: Ports::Interfaces,
             named_ports: |_| Vec::new(),
             confirms_late: false,
-            told_of_refusals: false,
+            counts_refusals: false,
             passing_costs: None,
             sharing: |shape| match shape {
                 Shape::Datagrams => Sharing::Spread,

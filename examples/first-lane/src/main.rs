@@ -163,7 +163,7 @@ impl LaneKind for UnixKind {
         ports: Ports::Devices,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: "a path has one socket", hint: "use one worker" },
         modes: &[],

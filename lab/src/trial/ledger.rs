@@ -182,7 +182,7 @@ pub(super) fn is_of_a_copy(reason: DropReason) -> bool {
 
 /// Whether each frame that the ring refused is reported to the lane that sends.
 pub(super) fn counts_refusals(tables: &dyn Tables, lane: &str) -> bool {
-    tables.lane(lane).is_ok_and(|(facts, _)| facts.told_of_refusals)
+    tables.lane(lane).is_ok_and(|(facts, _)| facts.counts_refusals)
 }
 
 /// Names the rest of the bulks that a tap's queue refused. Live frames come to it in bulks of up to

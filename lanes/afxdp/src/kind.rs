@@ -40,7 +40,7 @@ impl LaneKind for AfXdpKind {
         ports: Ports::Interfaces,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: Some("one BPF_PROG_RUN system call per frame"),
         sharing: |_| Sharing::Spread,
         modes: MODES,

@@ -53,7 +53,7 @@ impl LaneKind for DpdkKind {
         ports: Ports::Devices,
         named_ports,
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,

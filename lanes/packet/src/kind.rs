@@ -37,7 +37,7 @@ impl LaneKind for PacketKind {
         ports: Ports::Interfaces,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: true,
+        counts_refusals: true,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,

@@ -24,7 +24,7 @@ impl LaneKind for PcapKind {
         ports: Ports::Files,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "a capture is read in its order",

@@ -28,7 +28,7 @@ impl LaneKind for SimKind {
         ports: Ports::Simulated,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone { why: NO_TRAFFIC, hint: RECORDED },
         modes: MODES,

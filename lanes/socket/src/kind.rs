@@ -31,7 +31,7 @@ impl LaneKind for SocketKind {
         ports: Ports::Interfaces,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Spread,
         modes: MODES,

@@ -31,7 +31,7 @@ impl LaneKind for UringKind {
         ports: Ports::Interfaces,
         named_ports: |_| Vec::new(),
         confirms_late: true,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |shape| match shape {
             Shape::Frames | Shape::Kernel => Sharing::Alone {

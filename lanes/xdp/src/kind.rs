@@ -28,7 +28,7 @@ impl LaneKind for XdpKind {
         ports: Ports::Interfaces,
         named_ports: |_| Vec::new(),
         confirms_late: false,
-        told_of_refusals: false,
+        counts_refusals: false,
         passing_costs: None,
         sharing: |_| Sharing::Alone {
             why: "its program runs on every CPU that receives, and one reader takes what it emits",
