@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const TAIL_BYTES_MAX: usize = 4_096;
 /// Longest line that is read as a line; of a longer one, only this much is.
 const LINE_BYTES_MAX: usize = 4_096;
+/// How long the outputs of a program that ended are waited for, before its last words are taken: a descendant may
+/// hold them open for as long as it likes.
+const OUTPUTS_END_WAIT: Duration = Duration::from_millis(200);
 /// In front of the counter, in a line of its standard output.
 const COUNTER: &str = "received=";
 
@@ -23,6 +26,8 @@ pub(super) struct ProgramOutput {
     counter: Option<(u64, u64)>,
     /// The status of the program, once it ended.
     status: Option<i32>,
+    /// Outputs that are still read.
+    open: usize,
 }
 
 impl ProgramOutput {
@@ -83,6 +88,7 @@ impl Output {
     /// Reads `from` until it ends. Of standard output, `mark` is the line that no program prints.
     pub(super) fn read(&self, mut from: impl Read + Send + 'static, mark: Option<String>) {
         let output = Arc::clone(&self.output);
+        self.output().open += 1;
         thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(n @ 1..) = from.read(&mut chunk) {
@@ -93,6 +99,8 @@ impl Output {
                     .hear(&chunk[..n], mark.as_deref());
                 output.1.notify_all();
             }
+            output.0.lock().unwrap_or_else(PoisonError::into_inner).open -= 1;
+            output.1.notify_all();
         });
     }
 
@@ -105,9 +113,14 @@ impl Output {
         self.output().status
     }
 
-    /// A sentence with the end of what it printed.
+    /// A sentence with the end of what it printed. Of a program that ended, the end of both outputs is waited for: its
+    /// status and its complaint are on different ones.
     pub(super) fn last_words(&self) -> String {
-        match self.output().words() {
+        let output = self.output();
+        let is_coming = |output: &mut ProgramOutput| output.status.is_some() && output.open > 0;
+        let waited = self.output.1.wait_timeout_while(output, OUTPUTS_END_WAIT, is_coming);
+        let (output, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match output.words() {
             Some(words) => format!("its output: {words}"),
             None => "it printed nothing".to_owned(),
         }
@@ -182,6 +195,28 @@ mod tests {
         let words = output.words().unwrap();
         assert!(words.ends_with("the [31mend"), "{words}");
         assert_eq!(heard(&[" \n"]).words(), None);
+    }
+
+    /// The complaint of a program that has ended is read late, as by a thread that had no CPU.
+    #[test]
+    fn the_last_words_of_a_program_that_ended_are_waited_for_and_not_for_ever() {
+        use std::os::unix::net::UnixStream;
+        let output = Output::default();
+        let (complaint, mut program) = UnixStream::pair().unwrap();
+        output.read(complaint, None);
+        output.read(&b"mark 7: 3\n"[..], Some(MARK.to_owned()));
+        while output.status().is_none() {
+            thread::yield_now();
+        }
+        let late = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            std::io::Write::write_all(&mut program, b"oh no").unwrap();
+        });
+        assert_eq!(output.last_words(), "its output: oh no");
+        late.join().unwrap();
+        let (held, _open) = UnixStream::pair().unwrap();
+        output.read(held, None);
+        assert_eq!(output.last_words(), "its output: oh no", "a descendant holds an output open");
     }
 
     #[test]
