@@ -183,10 +183,7 @@ fn losses(report: &Report, figures: &mut Vec<Figure>) {
 fn accounts(report: &Report, figures: &mut Vec<Figure>) {
     let analysis = &report.analysis;
     for cause in &analysis.causes {
-        let name = match cause.detail.as_str() {
-            "" => cause.cause.name().to_owned(),
-            detail => format!("{}: {detail}", cause.cause.name()),
-        };
+        let name = cause.title();
         let share = Figure::share(Table::Causes, &name, 0.01, Some(cause.share));
         match figures.iter_mut().find(|f| f.table == Table::Causes && f.name == name) {
             // Of several workers the worst counts.

@@ -43,11 +43,7 @@ fn known(analysis: &Analysis) -> impl Iterator<Item = &'static str> {
 }
 
 fn one_cause(out: &mut String, analysis: &Analysis, cause: &Cause) {
-    let detail = match cause.detail.as_str() {
-        "" => String::new(),
-        detail => format!(": {detail}"),
-    };
-    put!(out, "<li><b>{}{}</b> ", cause.cause.name(), escape(&detail));
+    put!(out, "<li><b>{}</b> ", escape(&cause.title()));
     let mut facts = vec![format!("{} of the worker's time", percent(cause.share))];
     if let (Some(low), Some(high)) = (cause.low, cause.high) {
         facts.push(format!("95 %: {} to {}", percent(low), percent(high)));
