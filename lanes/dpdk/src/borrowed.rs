@@ -10,7 +10,7 @@
 
 use crate::{
     config::NAME,
-    guard::{Guard, TOLD_BYTES_MAX},
+    guard::{GUARD_BYTES_MAX, Guard},
 };
 use laneway_core::{LaneError, PortMask};
 use laneway_linux::{Facts, ProgramId, Undo, XdpPlace};
@@ -21,7 +21,7 @@ const MESSAGE_BYTES_MAX: usize = 64;
 /// The program's number, the message's length, the message.
 const RECORD_BYTES: usize = 4 + 4 + MESSAGE_BYTES_MAX;
 // Every port's record has room in the guard.
-const _: () = assert!(PortMask::PORTS_MAX * RECORD_BYTES <= TOLD_BYTES_MAX);
+const _: () = assert!(PortMask::PORTS_MAX * RECORD_BYTES <= GUARD_BYTES_MAX);
 /// What the child calls its descriptor of the program.
 const PROGRAM_FD: RawFd = 2;
 
@@ -87,10 +87,10 @@ fn failed(error: io::Error) -> LaneError {
 }
 
 /// The guard's duty: sends what it was given. System calls only; no process is left that could learn of a failure.
-fn undo(told: &[u8]) {
+fn undo(message: &[u8]) {
     // SAFETY: plain integers.
     let netlink = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };
-    let (records, _) = told.as_chunks::<RECORD_BYTES>();
+    let (records, _) = message.as_chunks::<RECORD_BYTES>();
     for record in records {
         let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|i| record[at + i]));
         let (program, len) = (number(0), (number(4) as usize).min(MESSAGE_BYTES_MAX));

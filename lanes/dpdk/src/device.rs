@@ -111,12 +111,12 @@ impl Device {
         if matches!(self, Device::Pci(_)) { "pci" } else { "vdev" }
     }
 
-    /// True when a device is one of the kernel's, which not everybody may open.
+    /// True when a device is one of the kernel's, which takes a privilege to open.
     pub(crate) fn needs_privilege(&self) -> bool {
         !matches!(self, Device::Memif { .. } | Device::Ring | Device::Null)
     }
 
-    /// True when a port works on an interface that is there already and belongs to somebody else.
+    /// True when a port works on an interface that is there already and is not its own.
     pub(crate) fn borrows_interface(&self) -> bool {
         matches!(self, Device::AfPacket | Device::AfXdp { .. })
     }
@@ -406,7 +406,7 @@ mod tests {
         assert!(misread(Header::Ipv4, 9, &[0], &[0xff]).contains("protocol 0"));
         assert!(misread(Header::Ipv6, 6, &[0], &[0x80]).contains("protocol 0"));
         assert_eq!(misread(Header::Ipv6, 6, &[17], &[0xff]), "");
-        assert_eq!(misread(Header::Udp, 0, &[0, 0], &[0xff; 2]), "", "told by the mask");
+        assert_eq!(misread(Header::Udp, 0, &[0, 0], &[0xff; 2]), "", "seen by the mask");
     }
 
     #[test]

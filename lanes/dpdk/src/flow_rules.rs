@@ -8,7 +8,7 @@
 //! What must always hold: a rule is in the port while [`FlowRules`] knows it, and the driver is asked once
 //! to take it away: net_tap forgets it even when it says that it failed, so a second try would use freed
 //! memory. DPDK promises that rules go in the reverse order of their coming only; if one did not, its port
-//! is flushed once no rule of it is wanted any more. The ports stay open as long as somebody may still take
+//! is flushed once no rule of it is wanted any more. The ports stay open as long as a caller may still take
 //! a rule away. It judges no rule: whether the frames that it matches are the right ones is the caller's to
 //! prove, and what a port takes for a header is the port's affair (net_tap's is the kernel's tc flower,
 //! which takes a later fragment for UDP).
@@ -275,7 +275,7 @@ mod tests {
     use laneway_testkit::skip;
 
     /// DPDK's own view of a rule; `None`, and says so, where DPDK is not here.
-    fn told(rule: &PortRule) -> Option<String> {
+    fn described(rule: &PortRule) -> Option<String> {
         match Shim::load() {
             Ok(shim) => Some(describe(&shim, rule).unwrap_or_else(|e| panic!("{e}"))),
             Err(error) => {
@@ -306,9 +306,9 @@ mod tests {
             ],
             actions: vec![PortAction::Drop, PortAction::Count],
         };
-        let Some(told) = told(&rule) else { return };
+        let Some(text) = described(&rule) else { return };
         assert_eq!(
-            told,
+            text,
             "ingress priority 7\n\
              ETH spec 0200000000090000000000000000 mask ffffffffffff0000000000000000\n\
              VLAN spec 00050000 mask 0fff0000\n\
@@ -340,10 +340,10 @@ mod tests {
                 pattern: vec![whole, HeaderMatch::any(kind)],
                 actions: vec![PortAction::Mark(0x1234), PortAction::Queue(3)],
             };
-            let Some(told) = told(&rule) else { return };
+            let Some(text) = described(&rule) else { return };
             let middle = "00".repeat(last - 1);
             assert_eq!(
-                told,
+                text,
                 format!(
                     "ingress priority 0\n{name} spec 01{middle}04 mask 03{middle}04\n{name}\nEND\n\
                      MARK 4660\nQUEUE 3\nEND\n"

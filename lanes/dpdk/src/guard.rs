@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Bytes that a guard may be given in all; a pipe takes as many in one piece (`PIPE_BUF`).
-pub(crate) const TOLD_BYTES_MAX: usize = 4096;
+pub(crate) const GUARD_BYTES_MAX: usize = 4096;
 
 /// The child, until it is to act or dismissed.
 pub(crate) struct Guard {
@@ -47,9 +47,9 @@ impl Guard {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                let mut told = [0; TOLD_BYTES_MAX];
-                let bytes = stand_by(read.as_raw_fd(), &mut told);
-                duty(&told[..bytes]);
+                let mut message = [0; GUARD_BYTES_MAX];
+                let bytes = stand_by(read.as_raw_fd(), &mut message);
+                duty(&message[..bytes]);
                 // SAFETY: ends the child without the parent's exit handlers.
                 unsafe { libc::_exit(0) }
             }
@@ -90,7 +90,7 @@ impl Drop for Guard {
 }
 
 /// The child: reads what it is given until the pipe's other end is closed, and returns how much. System calls only.
-fn stand_by(read: RawFd, told: &mut [u8]) -> usize {
+fn stand_by(read: RawFd, message: &mut [u8]) -> usize {
     // Signals to the process group (Ctrl-C) must not end it before its time.
     // SAFETY: no arguments.
     unsafe { libc::setsid() };
@@ -104,7 +104,7 @@ fn stand_by(read: RawFd, told: &mut [u8]) -> usize {
     let mut bytes = 0;
     loop {
         let mut beyond = 0u8;
-        let (room, len) = match told.get_mut(bytes..) {
+        let (room, len) = match message.get_mut(bytes..) {
             Some(room) if !room.is_empty() => (room.as_mut_ptr(), room.len()),
             _ => (&raw mut beyond, 1),
         };
@@ -114,7 +114,7 @@ fn stand_by(read: RawFd, told: &mut [u8]) -> usize {
         let interrupted = io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
         match usize::try_from(got) {
             Ok(0) => return bytes,
-            Ok(got) => bytes = (bytes + got).min(told.len()),
+            Ok(got) => bytes = (bytes + got).min(message.len()),
             Err(_) if interrupted => {}
             Err(_) => return bytes,
         }

@@ -46,7 +46,7 @@ impl Reservation {
         };
         // The child stands by before anything is taken, and has no duty until it is notified of a record.
         // SAFETY: `give_back` makes system calls only.
-        let guard = unsafe { Guard::start(|told| give_back(told, pages)) }.map_err(failed)?;
+        let guard = unsafe { Guard::start(|message| give_back(message, pages)) }.map_err(failed)?;
         let tell = |change: &Change| guard.record(&duty(change));
         let (change, before) = HostSettings::of_this_host()
             .add(Path::new(path), pages as u64, tell)
@@ -78,9 +78,9 @@ fn duty(change: &Change) -> Vec<u8> {
 }
 
 /// The guard's duty: gives `pages` back and removes the record, unless it is gone. System calls only.
-fn give_back(told: &[u8], pages: usize) {
-    let Ok(lock) = CStr::from_bytes_until_nul(told) else { return };
-    let Ok(record) = CStr::from_bytes_until_nul(&told[lock.count_bytes() + 1..]) else { return };
+fn give_back(message: &[u8], pages: usize) {
+    let Ok(lock) = CStr::from_bytes_until_nul(message) else { return };
+    let Ok(record) = CStr::from_bytes_until_nul(&message[lock.count_bytes() + 1..]) else { return };
     // Without the lock the record may be undone by another run at this very moment; with it, closed with the
     // process, one of the two finds the record gone.
     // SAFETY: a terminated string.

@@ -155,7 +155,7 @@ mod tests {
             let other_ends = theirs.to_owned();
             assert_eq!(wiring(ours), Ok(Wiring::SharedMemory { other_ends }));
         }
-        let why = wiring("dpdk:net_memif").expect_err("nobody would be there to come to");
+        let why = wiring("dpdk:net_memif").expect_err("no server would be there");
         assert!(why.contains("add `,role=server`"), "{why}");
     }
 }

@@ -91,7 +91,7 @@ struct PortBurst {
 struct Scratch {
     /// mbufs to give back.
     freed: Vec<u32>,
-    lent: Box<[ShimFrame]>,
+    received: Box<[ShimFrame]>,
     /// Ports of a fan-out that take the frame.
     egresses: Vec<usize>,
     /// By frame of the burst, where any is: parts of it are gathered.
@@ -172,7 +172,7 @@ impl DpdkLane {
             counters: vec![Counters::default(); ports.len()],
             scratch: Scratch {
                 freed: Vec::with_capacity(config.burst_frames),
-                lent: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
+                received: vec![ShimFrame::default(); config.burst_frames].into_boxed_slice(),
                 egresses: Vec::with_capacity(ports.len()),
                 held: Vec::with_capacity(config.burst_frames),
             },
@@ -721,9 +721,9 @@ impl FrameLane for DpdkLane {
             return Ok(&mut near.burst);
         }
         let want = frames.min(near.burst.space());
-        let got = self.ports[port.index()].lend(&mut self.scratch.lent[..want]);
+        let got = self.ports[port.index()].lend(&mut self.scratch.received[..want]);
         let layout = self.layout;
-        let frames = self.scratch.lent[..got].iter().map(|frame| layout.span(frame, 0));
+        let frames = self.scratch.received[..got].iter().map(|frame| layout.span(frame, 0));
         // SAFETY: fresh from the pool: nothing else refers to the mbufs before they are settled.
         unsafe { near.burst.extend(frames) };
         Ok(&mut near.burst)

@@ -2,7 +2,7 @@
 //!
 //! With DPDK 22.11.11 a server's socket still listens after its last port is removed (seen), so that an
 //! abstract name would stay taken. In an older source the driver also frees what DPDK's interrupt
-//! thread is given when somebody connects. So the lane counts the ports per socket and, after the last
+//! thread is given when a client connects. So the lane counts the ports per socket and, after the last
 //! one, puts a counter that is never raised in the descriptor's place: the socket is closed, and
 //! what DPDK may still poll exists.
 //!
@@ -97,8 +97,8 @@ mod tests {
     fn the_last_user_of_a_name_closes_its_socket_and_no_other() {
         let name = |which| format!("laneway-listener-{which}-{}", std::process::id());
         let address = |which| SocketAddr::from_abstract_name(name(which)).expect("short");
-        let left = UnixListener::bind_addr(&address("left")).expect("nobody has the name");
-        let _other = UnixListener::bind_addr(&address("other")).expect("nobody has the name");
+        let left = UnixListener::bind_addr(&address("left")).expect("no socket has the name");
+        let _other = UnixListener::bind_addr(&address("other")).expect("no socket has the name");
         let users = [0; 2].map(|_| Listener::new(&format!("@{}", name("left"))));
         let connects = |which| UnixStream::connect_addr(&address(which)).is_ok();
         let [first, last] = users;

@@ -149,7 +149,7 @@ impl Wake {
     /// The sockets of net_af_packet that appeared since `before`.
     pub(crate) fn packet(before: &Sockets, index: u32, queues: usize) -> Wake {
         let sockets = before.since(|fd| is_packet_socket(fd, index));
-        // Another number: somebody else's are among them.
+        // Another number: those of another program are among them.
         if sockets.len() == queues { Wake::Packet { sockets, drops: 0 } } else { Wake::Sleep }
     }
 

@@ -118,22 +118,22 @@ fn a_port_whose_interface_is_gone_is_given_up_and_the_other_goes_on() {
     for mode in ["dpdk:net_af_packet,no-huge", "dpdk:net_af_xdp,no-huge"] {
         let mut lane = world.open(&spec(mode), 2).expect("opens");
         world.disturb(0, Disturbance::Remove);
-        let told = (0..TURNS_MAX).find_map(|_| lane.wait(SHORT).err());
-        let is_told = matches!(&told, Some(LaneError::Gone { name, .. }) if name == NEAR[0]);
-        assert!(is_told, "{mode}: {told:?}");
+        let error = (0..TURNS_MAX).find_map(|_| lane.wait(SHORT).err());
+        let is_gone = matches!(&error, Some(LaneError::Gone { name, .. }) if name == NEAR[0]);
+        assert!(is_gone, "{mode}: {error:?}");
         lane.give_up(PORT);
         let sent = udp_frames(0, 32, 100);
         world.inject(1, &sent);
-        let mut came = Vec::new();
+        let mut arrived = Vec::new();
         for _ in 0..TURNS_MAX {
-            lane.wait(SHORT).expect("it is told once");
+            lane.wait(SHORT).expect("it is reported once");
             assert!(receive(&mut lane, PORT).is_empty(), "{mode}");
-            came.extend(receive(&mut lane, OTHER).into_iter().filter(|frame| is_ours(frame)));
-            if came.len() >= sent.len() {
+            arrived.extend(receive(&mut lane, OTHER).into_iter().filter(|frame| is_ours(frame)));
+            if arrived.len() >= sent.len() {
                 break;
             }
         }
-        assert_eq!(came, sent, "{mode}");
+        assert_eq!(arrived, sent, "{mode}");
         assert!(lane.lend(PORT, 4).expect("it lends none").is_empty(), "{mode}");
         // A copy leaves where there is an interface, and the other is counted.
         let burst = lane.lend(OTHER, sent.len()).expect("the lane lends");
@@ -211,7 +211,7 @@ fn the_worker_keeps_its_affinity_and_no_folder_stays() {
 }
 
 #[test]
-fn promiscuous_mode_is_obtained_told_and_given_back() {
+fn promiscuous_mode_is_obtained_reported_and_given_back() {
     let Ok(mut world) = World::cables(1).map_err(skip) else { return };
     let is_promiscuous = || is_promiscuous(NEAR[0]);
     for driver in ["net_af_packet", "net_af_xdp"] {

@@ -84,13 +84,13 @@ fn wait_to_be_killed() {
 /// Starts a child and comes back when its scenario stands.
 fn start_until_ready(scenario: &str) -> Child {
     let mut child = start(scenario);
-    let mut said = String::new();
+    let mut output_text = String::new();
     let mut output = child.stdout.take().expect("piped");
     let mut byte = [0];
-    while !said.contains("ready") && output.read(&mut byte).expect("readable") == 1 {
-        said.push(char::from(byte[0]));
+    while !output_text.contains("ready") && output.read(&mut byte).expect("readable") == 1 {
+        output_text.push(char::from(byte[0]));
     }
-    assert!(said.contains("ready"), "{said}");
+    assert!(output_text.contains("ready"), "{output_text}");
     child
 }
 

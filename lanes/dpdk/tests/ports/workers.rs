@@ -119,7 +119,7 @@ fn flows_on_a_tap_stay_with_one_worker_and_the_sum_closes() {
         assert_eq!((queue.queue, queue.rx_frames), (worker as u16, seen.counters.rx_frames));
     }
     let table = || std::fs::read_to_string("/proc/thread-self/net/dev").expect("Linux has it");
-    assert!(table().contains(NEAR[0]), "the port is there while somebody shares it");
+    assert!(table().contains(NEAR[0]), "the port is there while a worker shares it");
     drop(ports);
     assert!(!table().contains(NEAR[0]), "and gone after the last");
 }

@@ -81,7 +81,7 @@ struct Home(File);
 
 impl Drop for Home {
     fn drop(&mut self) {
-        enter(&self.0).expect("the thread came from there");
+        enter(&self.0).expect("the thread was there before");
     }
 }
 
