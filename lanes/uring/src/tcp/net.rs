@@ -381,8 +381,11 @@ impl Net {
         let file = self.file(place);
         let conn = &mut self.conns[place as usize];
         let Some(socket) = conn.socket.as_ref() else { return };
+        // Closing is not enough: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") a ring
+        // keeps a file that was taken out of its table for as long as an older request runs, and an accept runs
+        // for ever. The peer would wait for the end of the connection.
+        sys::shutdown_writing(socket.as_fd());
         if !conn.is_quiet() {
-            sys::shutdown_writing(socket.as_fd());
             let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::fd(file).all()).build();
             // SAFETY: a cancel names no memory.
             if !unsafe { self.ring.push(cancel, CANCEL_TOKEN) } {
