@@ -16,8 +16,8 @@ OURS=10.77.1.9
 # Where the capture's frames come from; what the namespaces do not need is off, so that no frame is the kernel's.
 CAPTURE=scenarios/captures/mixed.pcap.zst
 
-# What is not to be had, by kernel (`any`), model and lane, and what the refusal must say. Native XDP came to vmxnet3
-# with Linux 6.6, zero copy to virtio-net behind 6.12; the cards of QEMU 7.2 have what is listed here of checksums and RSS.
+# What is not to be had, by kernel (`any`), model and lane, and what the refusal must say. vmxnet3 has native XDP
+# since Linux 6.6, virtio-net zero copy since a kernel behind 6.12; the cards of QEMU 7.2 have what is listed here of checksums and RSS.
 missing() {
     awk -v k="$kernel" -v m="$model" -v l="$1" \
         '($1 == k || $1 == "any") && $2 == m && $3 == l { sub(/^[^ ]+ [^ ]+ [^ ]+ /, ""); print; exit }' <<'TABLE'

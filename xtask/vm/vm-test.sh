@@ -120,6 +120,10 @@ build() {
 
 # A namespace of the host with the far ends of virtio's cable: a card with several queues needs a tap with as many.
 lay_wires() {
+    # Those of a run that was killed go first.
+    ip netns list | sed -n 's/^laneway-vm-\([0-9]*\).*/\1/p' | while read -r pid; do
+        kill -0 "$pid" 2>/dev/null || ip netns del "laneway-vm-$pid"
+    done
     wires=laneway-vm-$$
     ip netns add $wires || { wires=; return 1; }
     local name
@@ -248,7 +252,7 @@ done
 mkdir -p "$cache"
 laneway=${LANEWAY:-}
 # With a program in hand, steps of tests are left out.
-[ -n "$laneway" ] || build
+if [ -z "$laneway" ]; then build; else say "LANEWAY=$laneway: skipped: the steps that need built tests"; fi
 failed=0
 [ $form = short ] || lay_wires || { say "skipped: network cards: no tap device or bridge here"; form=short; }
 for kernel in "${KERNELS[@]}"; do run "$kernel"; done
