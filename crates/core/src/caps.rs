@@ -54,8 +54,6 @@ caps! {
     SocketBuffers = 11 "socket-buffers",
     /// One request keeps receiving or accepting (io_uring multishot).
     Multishot = 12 "multishot",
-    /// The ring holds its files itself, so that none is looked up per request.
-    FixedFiles = 13 "fixed-files",
     /// Sends read the user's memory in place (io_uring SEND_ZC).
     SendZeroCopy = 14 "send-zc",
     /// One request fills or empties several buffers (io_uring bundles).

@@ -83,7 +83,6 @@ impl Common {
         CapSet::default()
             .with(Cap::Transmit)
             .with(Cap::Multishot)
-            .with(Cap::FixedFiles)
             .with_if(Cap::BusyPoll, self.napi_us.is_some())
     }
 }
@@ -342,7 +341,7 @@ mod tests {
         for cap in [Cap::Gso, Cap::Gro, Cap::SendZeroCopy, Cap::SocketBuffers, Cap::BusyPoll] {
             assert!(!asked.has(cap), "{}", cap.name());
         }
-        assert!(asked.has(Cap::Multishot) && asked.has(Cap::FixedFiles));
+        assert!(asked.has(Cap::Multishot));
         assert_eq!((plain.common.depth, plain.sockets.rcvbuf_bytes), (256, None));
     }
 

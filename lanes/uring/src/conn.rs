@@ -11,10 +11,11 @@
 //! Pure bookkeeping: it makes no call and touches no memory of a half.
 
 use crate::sys;
+use io_uring::types;
 use laneway_core::{Close, ConnId};
 use std::{
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 /// One send queue.
@@ -234,6 +235,11 @@ impl Conn {
             is_to_be_armed: self.is_to_be_armed,
             ..Conn::free()
         };
+    }
+
+    /// What its requests name.
+    pub(crate) fn file(&self) -> Option<types::Fd> {
+        self.socket.as_ref().map(|socket| types::Fd(socket.as_raw_fd()))
     }
 
     /// The app may be called for it, and has not closed it.

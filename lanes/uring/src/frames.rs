@@ -27,9 +27,9 @@ use crate::{
     buffers::{Buffers, Layout, offered},
     config::{FramesConfig, NAME},
     ear::Ear,
-    grant::{Grant, ring_failed, tell_counts},
+    grant::{Grant, report_counts, ring_failed},
     memory::Memory,
-    receiving::{Receiving, Step},
+    receiving::{Receiving, Source, Step},
     ring::{Completion, Ring},
     socket, sys,
     sys::failed,
@@ -78,8 +78,9 @@ pub struct OpenOptions {
 
 /// AF_PACKET sockets as a frame lane, through io_uring. See the crate's documentation.
 pub struct UringFrames {
-    ports: Vec<Port>,
+    // In front of the sockets: its ring is dropped before they are.
     exits: Exits,
+    ports: Vec<Port>,
     ear: Ear,
 }
 
@@ -148,8 +149,6 @@ impl UringFrames {
             let (socket, interface) = socket::packet(&config, name, options.force, &mut caps)?;
             opened.push((socket, interface, caps));
         }
-        let files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        grant.fix_files(&files)?;
         let mut ports = Vec::new();
         for (i, (socket, interface, mut caps)) in opened.into_iter().enumerate() {
             grant.report(&config.common, &mut caps)?;
@@ -173,6 +172,7 @@ impl UringFrames {
         let count = ports.len();
         let mut lane = UringFrames {
             exits: Exits {
+                sockets: ports.iter().map(|port| port.socket.as_raw_fd()).collect(),
                 frame_bytes_max: ports
                     .iter()
                     .map(|p| p.interface.found().frame_bytes_max())
@@ -204,8 +204,10 @@ impl UringFrames {
         let ports = self.ports.iter_mut().zip(counters).enumerate();
         for (i, (port, counters)) in ports.filter(|(_, (port, _))| !port.is_given_up) {
             let step = step(&mut port.receiving, counters);
+            let (socket, place) = (port.socket.as_raw_fd(), i as u16);
+            let source = Source { socket, port: place, group: place };
             // SAFETY: the ring keeps the template, which was written before the first request.
-            unsafe { port.receiving.ask(step, ring, &port.buffers, (i as u16, i as u16), header) };
+            unsafe { port.receiving.ask(step, ring, &port.buffers, source, header) };
         }
     }
 
@@ -597,7 +599,7 @@ impl Lane for UringFrames {
         let mut counters = self.exits.counters[port.index()].clone();
         counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
         let is_first = port.index() == 0;
-        tell_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
+        report_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
         near.caps.fact("rearms", near.rearms);
         near.caps.fact("looks", near.receiving.looks);
         near.caps.fact("buffers_in_use", near.buffers.in_use());

@@ -6,7 +6,7 @@ use crate::{
 };
 use io_uring::opcode;
 use laneway_core::{Cap, CapSet, CapsReport, Counters, DropReason, LaneError};
-use std::{io, os::fd::RawFd};
+use std::io;
 
 /// A ring and what it can do.
 pub(crate) struct Grant {
@@ -30,25 +30,14 @@ impl Grant {
         Ok(Grant { ring, obtained })
     }
 
-    /// Makes the ring hold the files of all ports. (Requests of this lane name no others, so without
-    /// it there is no lane.)
-    pub(crate) fn fix_files(&mut self, files: &[RawFd]) -> Result<(), LaneError> {
-        self.ring.fix_files(files).map_err(|error| {
-            let doing = format!("register {} files with the ring", files.len());
-            LaneError::os(NAME, doing, error, "lower conns=, or raise `ulimit -n`")
-        })?;
-        self.obtained = self.obtained.with(Cap::FixedFiles);
-        Ok(())
-    }
-
     /// Writes into the report of a port what the ring has of what was asked for.
     pub(crate) fn report(&self, common: &Common, caps: &mut CapsReport) -> Result<(), LaneError> {
-        tell(&self.ring, self.obtained, common, caps)
+        report(&self.ring, self.obtained, common, caps)
     }
 }
 
 /// Writes into the report of a port what a ring that obtained this has of what was asked for.
-pub(crate) fn tell(
+pub(crate) fn report(
     ring: &Ring,
     obtained: CapSet,
     common: &Common,
@@ -80,7 +69,11 @@ fn needs(cap: Cap) -> Option<&'static str> {
 }
 
 /// Writes into a report, and into the counters of port 0, what happened to the ring of the worker.
-pub(crate) fn tell_counts(ring: &mut Ring, caps: &mut CapsReport, counters: Option<&mut Counters>) {
+pub(crate) fn report_counts(
+    ring: &mut Ring,
+    caps: &mut CapsReport,
+    counters: Option<&mut Counters>,
+) {
     let counts = ring.counts();
     caps.fact("ring_enters", counts.enters);
     caps.fact("cq_overflows", counts.overflows);

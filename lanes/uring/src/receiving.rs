@@ -23,6 +23,7 @@ use crate::{
     token::{Kind, token},
 };
 use io_uring::{opcode, squeue, types};
+use std::os::fd::RawFd;
 
 /// Turns in which something moved, without a rest in between, after which a port is busy.
 const BUSY_TURNS: u32 = 64;
@@ -51,17 +52,15 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The request of a port, which is the fixed file of that number, and the word that its completions
-    /// bring back.
+    /// The request of a port, and the word that its completions bring back.
     fn request(
         self,
-        (port, group): (u16, u16),
+        Source { socket, port, group }: Source,
         header: *const libc::msghdr,
     ) -> (squeue::Entry, u64) {
         let token = token(Kind::Receive, port, 0);
         let receive = |flags: i32| {
-            let file = types::Fixed(port.into());
-            opcode::RecvMsgMulti::new(file, header, group).flags(flags as u32).build()
+            opcode::RecvMsgMulti::new(types::Fd(socket), header, group).flags(flags as u32).build()
         };
         match self {
             Step::Look => (receive(libc::MSG_DONTWAIT), token),
@@ -69,6 +68,16 @@ impl Step {
             Step::Cancel => (opcode::AsyncCancel::new(token).build(), CANCEL_TOKEN),
         }
     }
+}
+
+/// What a receive takes from, and into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) socket: RawFd,
+    /// The place of the port.
+    pub(crate) port: u16,
+    /// Its provided buffers.
+    pub(crate) group: u16,
 }
 
 /// The receive of one port.
@@ -140,7 +149,7 @@ impl Receiving {
         (self.state == State::Ended).then_some(Step::Arm)
     }
 
-    /// Asks the ring for a step of `port`, whose provided buffers are these of `group`; without one that the kernel has
+    /// Asks the ring for a step of a port, whose provided buffers are these; without one that the kernel has
     /// there is nothing to receive into. What the ring has no room for is asked for in a later turn.
     ///
     /// # Safety
@@ -150,14 +159,14 @@ impl Receiving {
         step: Option<Step>,
         ring: &mut Ring,
         buffers: &Buffers,
-        (port, group): (u16, u16),
+        source: Source,
         header: *const libc::msghdr,
     ) {
         let Some(step) = step else { return };
         if step != Step::Cancel && !buffers.has_any() {
             return;
         }
-        let (request, token) = step.request((port, group), header);
+        let (request, token) = step.request(source, header);
         // SAFETY: the header by the caller's promise; buffers keep their memory with the ring, and are the
         // kernel's while it has them. A cancel names no memory.
         if unsafe { ring.push(request, token) } {

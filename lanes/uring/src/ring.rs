@@ -15,8 +15,13 @@
 //! any state of its lane, it cancels everything, and lets go of the memory only when
 //! `in_flight` is 0. If that does not happen within a bound (a device sits on a zero-copy
 //! send, or the kernel lost a completion), the memory is leaked on purpose: a leak is safe, a
-//! request into reused memory is not. So a lane may be dropped with requests in flight, its fields
-//! in any order.
+//! request into reused memory is not. So a lane may be dropped with requests in flight.
+//!
+//! **Files.** A request names its socket by descriptor, which the kernel looks up when it takes the request: a lane
+//! keeps a socket open until no request that names it is queued, and so longer than its ring. The ring has no table of
+//! files: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") it would keep a file that left
+//! its table for as long as an older request of the table runs, and an accept runs for ever. Closed connections would
+//! hold their memory, and closed ports their addresses and groups.
 //!
 //! Completions that do not fit the completion queue are kept by the kernel and counted here as an
 //! overflow; those that it lost (it had no memory) end the lane, because it is no longer known
@@ -181,22 +186,6 @@ impl Ring {
     pub(crate) fn busy_poll(&self, micros: u32) -> io::Result<()> {
         let mut napi = types::Napi::new().set_busy_poll_timeout(micros).set_prefer_busy_poll(true);
         self.inner.submitter().register_napi(&mut napi)
-    }
-
-    /// Makes the ring hold these files; requests then name them by their place.
-    pub(crate) fn fix_files(&self, files: &[RawFd]) -> io::Result<()> {
-        self.inner.submitter().register_files(files)
-    }
-
-    /// Puts a file into a place, or with -1 empties it.
-    pub(crate) fn fix_file(&self, place: u32, file: RawFd) -> io::Result<()> {
-        self.inner.submitter().register_files_update(place, &[file]).map(drop)
-    }
-
-    /// Lets go of every file.
-    pub(crate) fn release_files(&self) {
-        // Fails only where there are none.
-        let _ = self.inner.submitter().unregister_files();
     }
 
     /// Makes `entries` buffer descriptors at `at` the provided-buffer ring of `group`.
@@ -365,8 +354,6 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let drained = self.drain(DRAIN_WAITS_MAX, |_| ());
-        // Closing a ring takes the kernel a while; its files must be free to be opened anew at once.
-        self.release_files();
         if let Some(number) = self.registered {
             sys::unregister_ring(self.inner.as_raw_fd(), number);
         }

@@ -23,7 +23,7 @@ use crate::{
     config::{NAME, TcpConfig},
     conn::id,
     ear::Ear,
-    grant::{Grant, ring_failed, tell_counts},
+    grant::{Grant, report_counts, ring_failed},
     memory::Memory,
     socket, sys,
     sys::failed,
@@ -41,7 +41,7 @@ use std::{
     collections::VecDeque,
     mem,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd},
     rc::Rc,
     time::Duration,
 };
@@ -94,10 +94,7 @@ impl UringTcp {
             let (socket, bound) = socket::tcp(at, &config, &mut caps)?;
             opened.push((socket, bound, caps));
         }
-        let mut files: Vec<_> = opened.iter().map(|(socket, ..)| socket.as_raw_fd()).collect();
-        let (conns_max, fewer) = connections_max(NAME, config.conns_wanted(), files.len())?;
-        files.resize(files.len() + conns_max, -1);
-        grant.fix_files(&files)?;
+        let (conns_max, fewer) = connections_max(NAME, config.conns_wanted(), opened.len())?;
         let mut listeners = Vec::new();
         for (i, (socket, bound, mut caps)) in opened.into_iter().enumerate() {
             grant.report(&config.common, &mut caps)?;
@@ -352,7 +349,6 @@ impl UringTcp {
         }
         let Net { ring, conns, .. } = &mut self.net;
         let drained = ring.drain(GRACE_WAITS, |completion| ended_at_last(conns, completion));
-        self.net.ring.release_files();
         for listener in &mut self.net.listeners {
             listener.socket = None;
         }
@@ -488,7 +484,7 @@ impl Lane for UringTcp {
             &mut self.net;
         let listener = &mut listeners[port.index()];
         let mut counters = listener.counters.clone();
-        tell_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
+        report_counts(ring, &mut listener.caps, (listener.id.0 == 0).then_some(&mut counters));
         listener.caps.fact("rearms", *rearms);
         listener.caps.fact("buffers_in_use", buffers.in_use());
         if listener.caps.requested.has(Cap::SendZeroCopy) {

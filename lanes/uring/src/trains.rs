@@ -34,7 +34,7 @@ use laneway_core::DropReason;
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
-    os::fd::BorrowedFd,
+    os::fd::{BorrowedFd, RawFd},
     rc::Rc,
 };
 
@@ -139,12 +139,18 @@ pub(crate) struct Trains {
 }
 
 /// What is known of an egress.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Exit {
+    socket: RawFd,
     /// A message that others are not to overtake is with the kernel, and its outcome has not come.
     is_awaited: bool,
     /// The kernel has taken a train of segments of this length.
     proven_bytes: usize,
+}
+
+impl Exit {
+    /// Of a place without a port: the kernel refuses what is sent there.
+    const CLOSED: Exit = Exit { socket: -1, is_awaited: false, proven_bytes: 0 };
 }
 
 /// What a slot is made of when it is opened.
@@ -196,11 +202,11 @@ impl Trains {
         })
     }
 
-    /// Another port has this place, of which nothing is known.
-    pub(crate) fn forget(&mut self, egress: u16) {
-        if let Some(exit) = self.exits.get_mut(usize::from(egress)) {
-            *exit = Exit::default();
-        }
+    /// A port has this place, of which nothing else is known. Its socket is open until none of its messages is under way.
+    pub(crate) fn enter(&mut self, egress: u16, socket: RawFd) {
+        let egress = usize::from(egress);
+        self.exits.resize(self.exits.len().max(egress + 1), Exit::CLOSED);
+        self.exits[egress] = Exit { socket, ..Exit::CLOSED };
     }
 
     /// True when a slot can be opened.
@@ -351,20 +357,20 @@ impl Trains {
         for &slot in &gathering {
             let state = &self.slots[slot as usize];
             let egress = usize::from(state.egress);
-            let exit = self.exits.get(egress).copied().unwrap_or_default();
+            let exit = self.exits.get(egress).copied().unwrap_or(Exit::CLOSED);
             if is_full || exit.is_awaited {
                 self.held_back.push(slot);
                 continue;
             }
             let is_proven = state.segments <= 1 || state.segment_bytes <= exit.proven_bytes;
             let in_order = state.in_order || !is_proven;
-            let file = types::Fixed(u32::from(state.egress));
+            let socket = types::Fd(exit.socket);
             let message = self.head(slot);
             let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32;
             let request = if state.bytes >= self.zero_copy_bytes && self.pages(slot) <= PAGES_MAX {
-                opcode::SendMsgZc::new(file, message).flags(flags).ioprio(REPORT_USAGE).build()
+                opcode::SendMsgZc::new(socket, message).flags(flags).ioprio(REPORT_USAGE).build()
             } else {
-                opcode::SendMsg::new(file, message).flags(flags).build()
+                opcode::SendMsg::new(socket, message).flags(flags).build()
             };
             // SAFETY: header and bytes lie in memory that `new` (or the caller of `refer`) gave to
             // the ring; a slot in flight is not written before its last completion.
@@ -376,8 +382,9 @@ impl Trains {
             flushed.taken += 1;
             if in_order {
                 self.slots[slot as usize].in_order = true;
-                self.exits.resize(self.exits.len().max(egress + 1), Exit::default());
-                self.exits[egress].is_awaited = true;
+                if let Some(exit) = self.exits.get_mut(egress) {
+                    exit.is_awaited = true;
+                }
             }
         }
         flushed.left = self.held_back.len();

@@ -26,7 +26,7 @@ use crate::{
     buffers::{Buffers, Layout, offered},
     config::{NAME, UdpConfig},
     ear::Ear,
-    grant::{Grant, ring_failed, tell},
+    grant::{Grant, report, ring_failed},
     memory::Memory,
     oldest::Oldest,
     receiving::{Receiving, Step},
@@ -41,10 +41,10 @@ use laneway_core::{
     PayloadKey, PortId, PortMask, PortPlan, Turn, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns, open_files_max};
+use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns};
 use laneway_spec::LaneSpec;
 use out::{Out, Way};
-use port::{Closing, Port, template};
+use port::{Closing, Port, source, template};
 use std::{
     collections::VecDeque,
     io, mem,
@@ -137,9 +137,6 @@ impl UringUdp {
     pub fn open(spec: &LaneSpec, addresses: &[SocketAddr]) -> Result<UringUdp, LaneError> {
         let config = UdpConfig::read(spec)?;
         let mut grant = Grant::open(&config.common)?;
-        // As many places as there may be ports, if the process may open so many files.
-        let places = PortId::OPEN_MAX.min(open_files_max()).max(addresses.len());
-        grant.fix_files(&vec![-1; places])?;
         let (memory, buffers) = provide(&mut grant.ring, &config)?;
         let hint = "lower depth=, or free memory";
         let slots = config.common.depth as usize;
@@ -213,12 +210,8 @@ impl UringUdp {
     ) -> Result<PortId, LaneError> {
         let UringUdp { core, config, .. } = self;
         let id = core.check_plan(plan)?;
-        tell(&core.ring, core.obtained, &config.common, &mut caps)?;
+        report(&core.ring, core.obtained, &config.common, &mut caps)?;
         write_facts(&mut caps, config, bound);
-        core.ring.fix_file(place_of(id) as u32, socket.as_raw_fd()).map_err(failed(
-            format!("register the socket at {bound} with the ring"),
-            "raise `ulimit -n` before the lane is opened: the ring has as many places",
-        ))?;
         let trains = caps.obtained.has(laneway_core::Cap::Gso);
         let oldest = match plan.when_full {
             WhenFull::Newest => None,
@@ -228,7 +221,7 @@ impl UringUdp {
             }
         };
         core.restless.push(id);
-        core.trains.forget(place_of(id) as u16);
+        core.trains.enter(place_of(id) as u16, socket.as_raw_fd());
         Ok(core.ports.insert(Port {
             id,
             drops_read: sys::drops(socket.as_fd()).unwrap_or(0),
@@ -454,9 +447,9 @@ impl Core {
         restless.retain(|id| {
             let Some(port) = ports.get_mut(*id) else { return false };
             let step = step(port);
-            let place = (place_of(*id) as u16, GROUP);
+            let source = port.source();
             // SAFETY: the ring keeps the template, which was written before the first request.
-            unsafe { port.receiving.ask(step, ring, buffers, place, header) };
+            unsafe { port.receiving.ask(step, ring, buffers, source, header) };
             port.is_restless = !port.receiving.is_settled();
             port.is_restless
         });
@@ -502,12 +495,16 @@ impl Core {
         Ok(())
     }
 
-    /// Gives the places of closed ports to others, once the kernel has no request of theirs.
+    /// Ends what closed ports have under way; gives their places to others once that is nothing.
     fn bury(&mut self) {
-        let Core { closing, ports, trains, .. } = self;
-        closing.retain(|closed| {
-            let place = place_of(closed.id) as u16;
-            let is_over = closed.receiving.has_ended() && !trains.is_under_way(place);
+        let Core { closing, ports, trains, ring, buffers, template, .. } = self;
+        let header = template.at_typed::<libc::msghdr>(0);
+        closing.retain_mut(|closed| {
+            let end = closed.receiving.end();
+            let source = source(closed.id, &closed.socket);
+            // SAFETY: a cancel names no memory.
+            unsafe { closed.receiving.ask(end, ring, buffers, source, header) };
+            let is_over = closed.receiving.has_ended() && !trains.is_under_way(source.port);
             if is_over {
                 ports.free(closed.id);
             }
@@ -527,17 +524,10 @@ impl Core {
             port.counters.drop_one(DropReason::RxError);
         }
         self.buffers.publish();
-        let (place, header) = (place_of(id), self.template.at_typed::<libc::msghdr>(0));
         let counters = port.counters();
-        let mut receiving = port.receiving;
-        let end = receiving.end();
-        // SAFETY: a cancel names no memory.
-        unsafe {
-            receiving.ask(end, &mut self.ring, &self.buffers, (place as u16, GROUP), header);
-        }
-        self.closing.push(Closing { id, receiving });
-        // Fails only where nothing is.
-        let _ = self.ring.fix_file(place as u32, -1);
+        let Port { receiving, socket, .. } = port;
+        self.closing.push(Closing { id, receiving, socket });
+        self.bury();
         self.ring.submit().and_then(|()| self.reap()).map_err(ring_failed)?;
         self.bury();
         self.past.merge(&counters);

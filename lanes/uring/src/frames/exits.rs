@@ -9,11 +9,13 @@ use crate::{
 use io_uring::{opcode, types};
 use laneway_core::{Counters, DropReason, HEAD_BYTES_MAX};
 use laneway_linux::Stall;
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, os::fd::RawFd, rc::Rc};
 
 /// The ways out of all ports. Apart from the ports, because a frame of one leaves by another.
 pub(super) struct Exits {
     pub(super) ring: Ring,
+    /// Of each port, which has it open as long as the ring is.
+    pub(super) sockets: Vec<RawFd>,
     /// Longest frame of each port.
     pub(super) frame_bytes_max: Vec<usize>,
     pub(super) counters: Vec<Counters>,
@@ -73,9 +75,9 @@ impl Exits {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // A part without bytes may lie at the very end of the memory.
         let start = memory.at(if bytes == 0 { 0 } else { start });
-        let file = types::Fixed(egress as u32);
+        let socket = types::Fd(self.sockets[egress]);
         let request = if head_bytes == 0 {
-            opcode::Send::new(file, start, bytes as u32).flags(flags).build()
+            opcode::Send::new(socket, start, bytes as u32).flags(flags).build()
         } else {
             let message = self.message(number);
             // SAFETY: inside the mapping, which is written here only while the send is not under way.
@@ -87,7 +89,7 @@ impl Exits {
             message.header.msg_iov = message.pieces.as_mut_ptr();
             message.header.msg_iovlen = message.pieces.len() as _;
             let header = &raw const message.header;
-            opcode::SendMsg::new(file, header).flags(flags as u32).build()
+            opcode::SendMsg::new(socket, header).flags(flags as u32).build()
         };
         // SAFETY: frame and message lie in memory that the ring keeps; that nothing writes the frame is the
         // caller's promise, and the message is written again when its send has ended.

@@ -113,11 +113,6 @@ impl Net {
         (there.generation == generation && there.socket.is_some()).then_some(place)
     }
 
-    /// Where the ring holds the socket of a place.
-    pub(super) fn file(&self, place: u32) -> types::Fixed {
-        types::Fixed(self.listeners.len() as u32 + place)
-    }
-
     /// Has the connection looked at in the next turn.
     pub(super) fn note(&mut self, place: u32) {
         if !mem::replace(&mut self.conns[place as usize].is_noted, true) {
@@ -210,13 +205,14 @@ impl Net {
         let (sent, bytes) = self.conns[place as usize].halves.rest(half);
         let (queues, at) = self.queue_at(place, half, sent);
         let start = queues.at(at);
-        let (file, length) = (self.file(place), bytes as u32);
+        let Some(socket) = self.conns[place as usize].file() else { return };
+        let length = bytes as u32;
         // The kernel goes on by itself when a socket takes only a part.
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let request = if bytes >= self.zero_copy_bytes {
-            opcode::SendZc::new(file, start, length).flags(flags).zc_flags(REPORT_USAGE).build()
+            opcode::SendZc::new(socket, start, length).flags(flags).zc_flags(REPORT_USAGE).build()
         } else {
-            opcode::Send::new(file, start, length).flags(flags).build()
+            opcode::Send::new(socket, start, length).flags(flags).build()
         };
         let token = token::token(Kind::Send, half as u16, place);
         // SAFETY: the bytes lie in memory that the ring keeps, in a half that nothing writes until its
@@ -272,11 +268,6 @@ impl Net {
         let Some(place) = self.free.pop() else {
             return self.listeners[port].counters.drop_one(DropReason::ConnTableFull);
         };
-        let file = self.listeners.len() as u32 + place;
-        if self.ring.fix_file(file, socket.as_raw_fd()).is_err() {
-            self.free.push(place);
-            return self.listeners[port].counters.drop_one(DropReason::ConnTableFull);
-        }
         let conn = &mut self.conns[place as usize];
         conn.occupy(port, socket, peer);
         let conn = id(place, conn.generation);
@@ -378,14 +369,12 @@ impl Net {
 
     /// Ends the requests of a dying connection; when it has none any more, its place is free.
     pub(super) fn bury(&mut self, place: u32) {
-        let file = self.file(place);
         let conn = &mut self.conns[place as usize];
-        let Some(socket) = conn.socket.as_ref() else { return };
-        // Closing is not enough: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") a ring
-        // keeps a file that was taken out of its table for as long as an older request runs, and an accept runs
-        // for ever. The peer would wait for the end of the connection.
-        sys::shutdown_writing(socket.as_fd());
+        let (Some(socket), Some(file)) = (&conn.socket, conn.file()) else { return };
         if !conn.is_quiet() {
+            sys::shutdown_writing(socket.as_fd());
+            // The ring takes it before any request that is pushed later, so it ends none of another connection that is
+            // given this descriptor.
             let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::fd(file).all()).build();
             // SAFETY: a cancel names no memory.
             if !unsafe { self.ring.push(cancel, CANCEL_TOKEN) } {
@@ -393,8 +382,6 @@ impl Net {
             }
             return;
         }
-        // Emptying a place of the table cannot fail: the table has it.
-        let _ = self.ring.fix_file(file.0, -1);
         conn.socket = None;
         conn.is_dying = false;
         // Generations must not wrap; a place that had four billion connections retires.
@@ -406,11 +393,13 @@ impl Net {
     /// Arms every accept and receive that has ended and should not have.
     pub(super) fn arm(&mut self) {
         for (port, listener) in self.listeners.iter_mut().enumerate() {
-            if listener.is_armed || listener.rests || listener.socket.is_none() {
+            let Some(socket) =
+                listener.socket.as_ref().filter(|_| !listener.is_armed && !listener.rests)
+            else {
                 continue;
-            }
-            let file = types::Fixed(port as u32);
-            let request = opcode::AcceptMulti::new(file).flags(libc::SOCK_CLOEXEC).build();
+            };
+            let socket = types::Fd(socket.as_raw_fd());
+            let request = opcode::AcceptMulti::new(socket).flags(libc::SOCK_CLOEXEC).build();
             let token = token::token(Kind::Accept, port as u16, 0);
             // SAFETY: a multishot accept names no memory.
             listener.is_armed = unsafe { self.ring.push(request, token) };
@@ -421,28 +410,24 @@ impl Net {
             to_arm.rotate_left(1);
         }
         to_arm.retain(|&place| {
-            let file = self.file(place);
             let conn = &mut self.conns[place as usize];
             let is_read = conn.closing.is_none()
                 && !conn.wants_room
                 && conn.received.len() <= self.queue_bytes;
-            let is_wanted = conn.socket.is_some()
-                && !conn.is_armed
-                && !conn.is_dying
-                && !conn.has_ended
-                && (is_read || conn.lingers);
-            if is_wanted && self.buffers.has_any() {
+            let is_idle = !conn.is_armed && !conn.is_dying && !conn.has_ended;
+            let wanted = conn.file().filter(|_| is_idle && (is_read || conn.lingers));
+            if let Some(socket) = wanted.filter(|_| self.buffers.has_any()) {
                 let request = if self.bundle {
-                    opcode::RecvMultiBundle::new(file, GROUP).build()
+                    opcode::RecvMultiBundle::new(socket, GROUP).build()
                 } else {
-                    opcode::RecvMulti::new(file, GROUP).build()
+                    opcode::RecvMulti::new(socket, GROUP).build()
                 };
                 let token = token::token(Kind::Receive, 0, place);
                 // SAFETY: the group's buffers are kept by the ring, and the kernel's while it has
                 // them.
                 conn.is_armed = unsafe { self.ring.push(request, token) };
             }
-            conn.is_to_be_armed = is_wanted && !conn.is_armed;
+            conn.is_to_be_armed = wanted.is_some() && !conn.is_armed;
             conn.is_to_be_armed
         });
         self.to_arm = to_arm;

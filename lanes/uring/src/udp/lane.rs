@@ -5,7 +5,7 @@ use super::port::Port;
 use super::{Core, UringUdp, holder, join};
 use crate::{
     config::NAME,
-    grant::{ring_failed, tell_counts},
+    grant::{report_counts, ring_failed},
     socket, sys,
     sys::failed,
 };
@@ -84,7 +84,7 @@ impl Lane for UringUdp {
         if is_first {
             counters.merge(common);
         }
-        tell_counts(ring, &mut port.caps, is_first.then_some(&mut counters));
+        report_counts(ring, &mut port.caps, is_first.then_some(&mut counters));
         port.caps.fact("rearms", port.rearms);
         port.caps.fact("looks", port.receiving.looks);
         port.caps.fact("buffers_in_use", buffers.in_use());

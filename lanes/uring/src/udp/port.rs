@@ -1,25 +1,26 @@
 //! One socket of the lane: what it receives, what it sends, and what it counts.
 
-use super::{Arrival, FAILURES_MAX, FIELDS, count, is_late};
+use super::{Arrival, FAILURES_MAX, FIELDS, GROUP, count, is_late};
 use crate::{
     address,
     arrival::{Message, Notes},
     buffers::Buffers,
     memory::Memory,
     oldest::{Oldest, Then},
-    receiving::Receiving,
+    receiving::{Receiving, Source},
     ring::Completion,
     sys,
     sys::Holder,
     trains::{Outcome, Trains, drop_reason, fall_back},
 };
 use laneway_core::{CapsReport, Counters, Datagram, DropReason, PayloadKey, PortId};
+use laneway_kinds::place_of;
 use laneway_linux::{Groups, WallClock};
 use std::{
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 pub(super) struct Port {
@@ -56,9 +57,16 @@ pub(super) struct Port {
 pub(super) struct Closing {
     pub(super) id: PortId,
     pub(super) receiving: Receiving,
+    /// Open, and its address taken, until no request names it.
+    pub(super) socket: OwnedFd,
 }
 
 impl Port {
+    /// What its receives take from.
+    pub(super) fn source(&self) -> Source {
+        source(self.id, &self.socket)
+    }
+
     /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
     pub(super) fn read<'a>(
         &mut self,
@@ -235,6 +243,11 @@ impl Port {
             self.drops_read = read;
         }
     }
+}
+
+/// What receives of a port take from.
+pub(super) fn source(id: PortId, socket: &OwnedFd) -> Source {
+    Source { socket: socket.as_raw_fd(), port: place_of(id) as u16, group: GROUP }
 }
 
 /// The message header of every receive: only its two lengths matter.

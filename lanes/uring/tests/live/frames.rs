@@ -303,7 +303,7 @@ fn a_ring_reports_what_it_was_granted() {
     let Some(mut world) = world() else { return };
     let lane = open(&mut world, "uring:depth=64,napi=50,rcvbuf=1m");
     let caps = lane.caps(PORT);
-    for cap in [Cap::Multishot, Cap::FixedFiles, Cap::BusyPoll] {
+    for cap in [Cap::Multishot, Cap::BusyPoll] {
         assert!(caps.obtained.has(cap), "{}", cap.name());
     }
     assert_eq!(caps.facts["cq_entries"], "256");

@@ -31,7 +31,7 @@ fn world() -> Option<World> {
     World::new().map_err(skip).ok()
 }
 
-fn anywhere() -> SocketAddr {
+pub(crate) fn anywhere() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
@@ -46,7 +46,7 @@ fn udp(world: &World, spec: &str) -> (UringUdp, UdpSocket) {
 
 /// Keeps what it saw, and sends it on to each of `to` without the first `left_out` bytes.
 #[derive(Default)]
-struct Relay {
+pub(crate) struct Relay {
     seen: Vec<Vec<u8>>,
     to: Vec<SocketAddr>,
     left_out: usize,
@@ -469,7 +469,7 @@ fn an_address_that_is_not_here_is_named() {
 
 /// Sends everything back, and refuses to consume what it cannot.
 #[derive(Default)]
-struct Echo {
+pub(crate) struct Echo {
     open: usize,
     ended: Vec<Close>,
     counters: Counters,
@@ -496,7 +496,7 @@ impl StreamApp for Echo {
     }
 }
 
-fn tcp(world: &World, spec: &str) -> UringTcp {
+pub(crate) fn tcp(world: &World, spec: &str) -> UringTcp {
     let spec = spec.parse().expect("well formed");
     world.inside(|| UringTcp::open(&spec, &[anywhere()])).unwrap_or_else(|e| panic!("{e}"))
 }

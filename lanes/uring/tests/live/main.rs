@@ -4,6 +4,7 @@
 mod busy;
 #[path = "../../../packet/tests/veth/cables.rs"]
 mod cables;
+mod closed;
 mod datagrams;
 mod frames;
 mod frames_world;
