@@ -3,11 +3,12 @@
 //! Question: how often does a race claim a difference that is none, and how often does it find one that is there?
 //!
 //! ```text
-//! cargo run --release -p laneway-lab --example judge -- target/release/laneway [RACES [SECONDS [SEED]]]
+//! cargo run --release -p laneway-lab --example judge -- target/release/laneway [RACES [SECONDS [SEED [KINDS]]]]
 //! ```
 //!
 //! What is judged is the binary that users run, from outside: a scenario with two command arms, both a copy of this
-//! very program under another name, answering datagrams. The kinds take turns, each with a size drawn at random:
+//! very program under another name, answering datagrams. The kinds take turns, each with a size drawn at random; KINDS
+//! is `all`, `even` (the two without a difference), or a number such as `0.05`: nothing but programs slower by that share.
 //!
 //! | kind | the second arm |
 //! |---|---|
@@ -55,9 +56,31 @@ enum Kind {
     Hog(f64),
 }
 
-impl Kind {
-    fn draw(race: usize, random: &mut Random) -> Kind {
-        match race % 3 {
+/// Which kinds of race there are.
+#[derive(Clone, Copy, Debug)]
+enum Kinds {
+    All,
+    Even,
+    Slower(f64),
+}
+
+impl Kinds {
+    fn parse(text: &str) -> Result<Kinds, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(Kinds::All),
+            ("even", _) => Ok(Kinds::Even),
+            (_, Ok(share)) if share > 0.0 && share <= 1.0 => Ok(Kinds::Slower(share)),
+            _ => Err(format!("kinds are all, even, or a share such as 0.05, not `{text}`")),
+        }
+    }
+
+    fn draw(self, race: usize, random: &mut Random) -> Kind {
+        let turn = match self {
+            Kinds::Slower(share) => return Kind::Slower(share),
+            Kinds::Even => race % 2 * 2,
+            Kinds::All => race % 3,
+        };
+        match turn {
             0 => Kind::Same,
             1 => Kind::Slower(random.between(0.03, 0.30)),
             _ => Kind::Hog(random.between(0.06, 0.20)),
@@ -294,7 +317,12 @@ impl Score {
     }
 }
 
-fn judge(laneway: &str, races: usize, seconds: u64, seed: u64) -> Result<bool, Box<dyn Error>> {
+fn judge(
+    laneway: &str,
+    kinds: Kinds,
+    races: usize,
+    (seconds, seed): (u64, u64),
+) -> Result<bool, Box<dyn Error>> {
     let folder = env::temp_dir().join(format!("laneway-judge-{}", process::id()));
     fs::create_dir_all(&folder)?;
     for name in NAMES {
@@ -303,9 +331,9 @@ fn judge(laneway: &str, races: usize, seconds: u64, seed: u64) -> Result<bool, B
     let laneway = fs::canonicalize(laneway).map_err(|error| format!("{laneway}: {error}"))?;
     let mut trial = Trial { laneway, folder, seconds, base_ns: COST_GUESS_NS };
     let (mut random, mut score) = (Random::seeded(seed), Score::default());
-    println!("{races} races of at most {seconds} s, seed {seed}");
+    println!("{races} races of at most {seconds} s, seed {seed}, kinds {kinds:?}");
     for race in 0..races {
-        let kind = Kind::draw(race, &mut random);
+        let kind = kinds.draw(race, &mut random);
         let ended = trial.race(kind, seed.wrapping_add(race as u64) >> 1);
         let (reported, truth) = match ended {
             Ok(ended) => ended,
@@ -347,7 +375,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let [laneway, numbers @ ..] = &words[..] else {
         return Err(
-            "give the program to judge: target/release/laneway [RACES [SECONDS [SEED]]]".into()
+            "give the program to judge: target/release/laneway [RACES [SECONDS [SEED [KINDS]]]]"
+                .into(),
         );
     };
     let number =
@@ -355,7 +384,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let races = number(0, RACES_DEFAULT as u64)? as usize;
     let seconds = number(1, SECONDS_DEFAULT)?;
     let drawn = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
-    if judge(laneway, races, seconds, number(2, drawn as u64)?)? {
+    let kinds = numbers.get(3).map_or(Ok(Kinds::All), |text| Kinds::parse(text))?;
+    if judge(laneway, kinds, races, (seconds, number(2, drawn as u64)?))? {
         return Ok(());
     }
     eprintln!("more than {FALSE_MAX} of the races without a difference claimed one");
