@@ -185,7 +185,7 @@ impl Replay {
     }
 
     /// Writes down what the source left out; cheap enough for every burst.
-    fn tell_left_out(&mut self) {
+    fn count_left_out(&mut self) {
         for (reason, n) in self.source.current().left_out() {
             self.counters.set_drops(reason, n);
         }
@@ -242,7 +242,7 @@ impl FrameApp for Replay {
             }
             self.gave(due_ns, turn.now_ns);
         };
-        self.tell_left_out();
+        self.count_left_out();
         wish
     }
 

@@ -323,7 +323,7 @@ fn faults(
 /// Adds what follows from all figures together: drift, refusals, goals, claims, and the outcome.
 fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent: &Extent) {
     result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
-    drift::tell(result);
+    drift::report(result);
     analyse::refuse_capacities(result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;
     result.goals = demands::goals(result, trials, scenario, sought);

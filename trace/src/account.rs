@@ -143,7 +143,7 @@ impl<'a> Books<'a> {
     fn new(model: &'a Model, thread: usize) -> Option<Self> {
         let state = &model.states[thread];
         let ledger = &state.ledger;
-        let tells = state.entries > 0 || !state.points.polls.is_empty() || state.tells_points();
+        let tells = state.entries > 0 || !state.points.polls.is_empty() || state.has_points();
         (tells && ledger.last_ns > ledger.first_ns).then(|| Self {
             model,
             thread,

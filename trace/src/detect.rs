@@ -265,7 +265,7 @@ impl Case<'_> {
     }
 
     /// Where polls found nothing, the time of those polls is known; names of functions do not always tell it.
-    fn tells_idle_time(&self) -> bool {
+    fn knows_idle_time(&self) -> bool {
         self.polls().1 == 0 || self.model.layer_ns(Layer::Idle).0 > 0
     }
 

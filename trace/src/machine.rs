@@ -454,7 +454,7 @@ impl ThreadState {
     }
 
     /// Moments of the program are recorded, and no calls.
-    pub(crate) const fn tells_points(&self) -> bool {
+    pub(crate) const fn has_points(&self) -> bool {
         self.points.running()
     }
 

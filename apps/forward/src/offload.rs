@@ -22,10 +22,10 @@ const VXLAN_PORT: u16 = 4789;
 const VXLAN_FLAG: u8 = 0x08;
 
 /// Why a port cannot be asked for a rule, as part of a sentence.
-pub(crate) type Unsayable = String;
+pub(crate) type NotOffered = String;
 
 /// The rule for a port.
-pub(crate) fn port_rule(rule: &Rule) -> Result<PortRule, Unsayable> {
+pub(crate) fn port_rule(rule: &Rule) -> Result<PortRule, NotOffered> {
     let attributes = rule.attributes;
     if attributes.group != 0 {
         return Err("ports are offered rules of group 0: only those see every frame".to_owned());
@@ -58,7 +58,7 @@ fn headers(entry: &Entry) -> u16 {
     u16::from_be_bytes([bytes[at::HAS % 8], bytes[at::HAS % 8 + 1]])
 }
 
-fn actions(actions: &[Action]) -> Result<Vec<PortAction>, Unsayable> {
+fn actions(actions: &[Action]) -> Result<Vec<PortAction>, NotOffered> {
     let mut taken = Vec::new();
     let mut decides = false;
     for action in actions {
@@ -92,7 +92,7 @@ fn actions(actions: &[Action]) -> Result<Vec<PortAction>, Unsayable> {
     Ok(taken)
 }
 
-fn pattern(items: &[Item]) -> Result<Vec<HeaderMatch>, Unsayable> {
+fn pattern(items: &[Item]) -> Result<Vec<HeaderMatch>, NotOffered> {
     // A frame of an Ethernet port begins with an Ethernet header, named or not.
     let mut headers = vec![HeaderMatch::any(Header::Eth)];
     let mut type_behind_tags = None;
@@ -143,7 +143,7 @@ fn pattern(items: &[Item]) -> Result<Vec<HeaderMatch>, Unsayable> {
 }
 
 /// A VXLAN header is one by its port and its flag.
-fn ask_vxlan(headers: &mut [HeaderMatch]) -> Result<(), Unsayable> {
+fn ask_vxlan(headers: &mut [HeaderMatch]) -> Result<(), NotOffered> {
     let [.., udp, vxlan] = headers else { return Ok(()) };
     if udp.header != Header::Udp {
         return Err("`vxlan` stands in UDP only".to_owned());
@@ -163,7 +163,7 @@ fn ask_vxlan(headers: &mut [HeaderMatch]) -> Result<(), Unsayable> {
 }
 
 /// The type behind the tags that the pattern names. It is no tag's type, so no further tag is there.
-fn ask_type(headers: &mut [HeaderMatch], test: &Test) -> Result<(), Unsayable> {
+fn ask_type(headers: &mut [HeaderMatch], test: &Test) -> Result<(), NotOffered> {
     let may_be = |kind: u16| (test.spec..=test.last).contains(&(u128::from(kind) & test.mask));
     if TAG_TYPES.into_iter().any(may_be) {
         let why =
@@ -176,7 +176,7 @@ fn ask_type(headers: &mut [HeaderMatch], test: &Test) -> Result<(), Unsayable> {
     put(header, at, 2, 0, test)
 }
 
-fn ask(header: &mut HeaderMatch, kind: ItemKind, test: &Test) -> Result<(), Unsayable> {
+fn ask(header: &mut HeaderMatch, kind: ItemKind, test: &Test) -> Result<(), NotOffered> {
     let (name, InFields { bytes, shift, .. }) = (test.field.name, test.field.place);
     let whole = |at: usize| (at, bytes, shift);
     let (at, bytes, shift) = match (kind, name) {
@@ -220,7 +220,7 @@ fn put(
     bytes: usize,
     shift: u32,
     test: &Test,
-) -> Result<(), Unsayable> {
+) -> Result<(), NotOffered> {
     let Test { field, spec, last, mask } = test;
     let is_whole = *mask == field.full() && field.bits as usize == bytes * 8;
     if spec != last && !is_whole {
@@ -254,7 +254,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { ports: 2, queues: 4 };
 
-    fn rule_of(pattern: &str) -> Result<PortRule, Unsayable> {
+    fn rule_of(pattern: &str) -> Result<PortRule, NotOffered> {
         let text = format!("ingress pattern {pattern} / end actions drop / end");
         port_rule(&parse_rule(&text).unwrap_or_else(|e| panic!("{e}")))
     }

@@ -208,7 +208,7 @@ impl ValueStore for LsmValues {
         let mut mail = self.shared.mail();
         if let Some(value) = mail.waiting.get(&number).map(|value| value.to_vec()) {
             mail.answers.push((number, Ok(value)));
-            self.shared.tell(&mail);
+            self.shared.wake(&mail);
             return;
         }
         mail.questions.push_back(number);
@@ -255,7 +255,7 @@ impl Shared {
     }
 
     /// The worker has something to look at.
-    fn tell(&self, _mail: &Mail) {
+    fn wake(&self, _mail: &Mail) {
         self.has_answers.store(true, Ordering::Release);
         self.for_worker.notify_all();
         self.bell.iter().for_each(Bell::ring);
@@ -267,7 +267,7 @@ impl Shared {
             mail.answers.push((number, Err(format!("value {number} cannot be read: {BROKEN}"))));
             mail.answered += 1;
         }
-        self.tell(mail);
+        self.wake(mail);
     }
 
     /// Answers questions until the end.
@@ -289,7 +289,7 @@ impl Shared {
             }
             mail.answers.push((number, answer));
             mail.answered += 1;
-            self.tell(&mail);
+            self.wake(&mail);
             if mail.may_forget() {
                 self.for_writer.notify_one();
             }

@@ -173,8 +173,8 @@ impl Mailbox {
         self.inside().links.take()
     }
 
-    /// Tells which interfaces there are.
-    pub(crate) fn tell_links(&self, links: &Arc<Links>) {
+    /// Sends the worker the interfaces that there are.
+    pub(crate) fn send_links(&self, links: &Arc<Links>) {
         let mut inside = self.inside();
         inside.links = Some(Arc::clone(links));
         if let Some(bell) = &inside.bell {

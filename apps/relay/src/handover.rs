@@ -25,7 +25,7 @@ use crate::{
     desk::SharedInput,
     rule::{Rule, RuleId},
 };
-use laneway_control::{Client, ClientError, Heard, LineAnswer, Reaction, Teller};
+use laneway_control::{AnswerWriter, Client, ClientError, Heard, LineAnswer, Reaction};
 use laneway_core::Membership;
 use laneway_linux::Cidr;
 use serde::{Deserialize, Serialize};
@@ -133,9 +133,9 @@ impl Predecessor {
     pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> LineAnswer {
         match self.prepare(asked) {
             Err(why) => LineAnswer::Wrong(json!({ "error": why }).to_string()),
-            Ok((line, descriptors)) => {
-                LineAnswer::Streamed(Box::new(move |teller| tell(teller, &line, &descriptors)))
-            }
+            Ok((line, descriptors)) => LineAnswer::Streamed(Box::new(move |writer| {
+                write_with(writer, &line, &descriptors)
+            })),
         }
     }
 
@@ -207,21 +207,21 @@ impl Predecessor {
             return LineAnswer::Wrong(json!({ "error": why }).to_string());
         };
         let this = Arc::clone(self);
-        LineAnswer::Streamed(Box::new(move |teller| {
+        LineAnswer::Streamed(Box::new(move |writer| {
             if !last.with_sockets {
-                teller.tell(&json!({ "ends": true }).to_string())?;
+                writer.write(&json!({ "ends": true }).to_string())?;
                 (this.leave)(last.with_control);
                 // The conversation ends when the run has.
-                teller.reaction(END_WAIT);
+                writer.reaction(END_WAIT);
                 return Ok(());
             }
             let ceased = match this.book.cease(offer) {
                 Ok(ceased) => ceased,
-                Err(why) => return teller.tell(&json!({ "error": why }).to_string()),
+                Err(why) => return writer.write(&json!({ "error": why }).to_string()),
             };
-            teller.tell(&json!({ "ceased": true }).to_string())?;
+            writer.write(&json!({ "ceased": true }).to_string())?;
             // With any answer it is there to receive; one that is gone or silent does not.
-            if teller.reaction(TAKE_WAIT) == Reaction::Speaks {
+            if writer.reaction(TAKE_WAIT) == Reaction::Speaks {
                 ceased.over();
                 (this.leave)(last.with_control);
             }
@@ -230,17 +230,17 @@ impl Predecessor {
     }
 }
 
-/// Tells a line with as many descriptors as go along, and the rest beside further lines.
-fn tell(
-    teller: &mut Teller<'_>,
+/// Writes a line with as many descriptors as go along, and the rest beside further lines.
+fn write_with(
+    writer: &mut AnswerWriter<'_>,
     line: &str,
     descriptors: &[OwnedFd],
 ) -> Result<(), laneway_control::Gone> {
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let first = borrowed.len().min(laneway_control::DESCRIPTORS_MAX);
-    teller.hand(line, &borrowed[..first])?;
+    writer.hand(line, &borrowed[..first])?;
     for more in borrowed[first..].chunks(laneway_control::DESCRIPTORS_MAX) {
-        teller.hand(&json!({ "more": more.len() }).to_string(), more)?;
+        writer.hand(&json!({ "more": more.len() }).to_string(), more)?;
     }
     Ok(())
 }

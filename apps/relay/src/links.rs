@@ -32,13 +32,13 @@ impl Follower {
     pub(crate) fn begin(book: &Book) -> io::Result<Follower> {
         let watch = LinkWatch::open()?;
         let workers = book.mailboxes().to_vec();
-        tell(&watch, &workers)?;
+        send_all(&watch, &workers)?;
         let stop = Bell::new()?;
         let until = stop.clone();
         let follow = move || {
             while watch.wait(&until).unwrap_or(false) {
                 // What fails for want of memory is tried again at the next news.
-                let _ = tell(&watch, &workers);
+                let _ = send_all(&watch, &workers);
                 thread::sleep(LOOK_INTERVAL);
             }
         };
@@ -47,9 +47,9 @@ impl Follower {
     }
 }
 
-fn tell(watch: &LinkWatch, workers: &[Arc<Mailbox>]) -> io::Result<()> {
+fn send_all(watch: &LinkWatch, workers: &[Arc<Mailbox>]) -> io::Result<()> {
     let links = Arc::new(watch.look()?);
-    workers.iter().for_each(|worker| worker.tell_links(&links));
+    workers.iter().for_each(|worker| worker.send_links(&links));
     Ok(())
 }
 

@@ -209,10 +209,10 @@ impl Answerer for Speaker {
         match serde_json::from_str(line) {
             Ok(Request::Watch {}) => {
                 let book = Arc::clone(book);
-                LineAnswer::Streamed(Box::new(move |teller| {
+                LineAnswer::Streamed(Box::new(move |writer| {
                     loop {
-                        teller.tell(&answer(&book, r#"{"command":"status"}"#))?;
-                        teller.wait(WATCH_INTERVAL)?;
+                        writer.write(&answer(&book, r#"{"command":"status"}"#))?;
+                        writer.wait(WATCH_INTERVAL)?;
                     }
                 }))
             }

@@ -402,12 +402,12 @@ impl Exit {
             absent: 0,
             past: None,
         };
-        exit.tell_plain();
+        exit.settle_plain();
         exit
     }
 
     /// To be called whenever its port has come or gone.
-    fn tell_plain(&mut self) {
+    fn settle_plain(&mut self) {
         self.is_plain = self.berth.port.is_some() && self.bucket.is_none() && self.sample.is_none();
     }
 

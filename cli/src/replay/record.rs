@@ -64,7 +64,7 @@ pub(crate) fn record(
             Err(error) => return Err(named(error)),
         }
     }
-    replay.tell_left_out();
+    replay.count_left_out();
     let dropped = replay.counters.lost();
     writer.set_counts(0, recorded.tx_frames + dropped, dropped).map_err(named)?;
     writer.commit().map_err(named)?;

@@ -29,7 +29,7 @@ pub trait Answerer: Send + Sync {
 }
 
 /// What goes on until the client leaves or says its next line.
-pub type Tale = Box<dyn FnOnce(&mut Teller<'_>) -> Result<(), Gone> + Send>;
+pub type AnswerStream = Box<dyn FnOnce(&mut AnswerWriter<'_>) -> Result<(), Gone> + Send>;
 
 /// The answer to a line.
 pub enum LineAnswer {
@@ -40,7 +40,7 @@ pub enum LineAnswer {
     /// It was carried out, and these descriptors, [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) at most, go along.
     Handed(String, Vec<OwnedFd>),
     /// It is sent piece by piece by this, until there is no more or the client leaves.
-    Streamed(Tale),
+    Streamed(AnswerStream),
     /// The conversation is over.
     Quit,
 }
@@ -76,30 +76,30 @@ pub enum Reaction {
 }
 
 /// One client that listens to a [`LineAnswer::Streamed`].
-pub struct Teller<'a> {
+pub struct AnswerWriter<'a> {
     client: &'a UnixStream,
     /// It had sent its next line before the answer began.
     is_answered: bool,
 }
 
-impl<'a> Teller<'a> {
-    pub(crate) fn new(client: &'a UnixStream, is_answered: bool) -> Teller<'a> {
-        Teller { client, is_answered }
+impl<'a> AnswerWriter<'a> {
+    pub(crate) fn new(client: &'a UnixStream, is_answered: bool) -> AnswerWriter<'a> {
+        AnswerWriter { client, is_answered }
     }
 
     /// Says whole lines, none of them empty.
     ///
     /// # Errors
     /// The client has left, or takes nothing for ten seconds.
-    pub fn tell(&mut self, lines: &str) -> Result<(), Gone> {
+    pub fn write(&mut self, lines: &str) -> Result<(), Gone> {
         self.hand(lines, &[])
     }
 
-    /// As [`tell`](Self::tell), with up to [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) descriptors beside the lines,
+    /// As [`write`](Self::write), with up to [`DESCRIPTORS_MAX`](crate::DESCRIPTORS_MAX) descriptors beside the lines,
     /// of which there is at least one.
     ///
     /// # Errors
-    /// As [`tell`](Self::tell).
+    /// As [`write`](Self::write).
     pub fn hand(&mut self, lines: &str, descriptors: &[BorrowedFd<'_>]) -> Result<(), Gone> {
         let lines = framed(lines);
         if lines.is_empty() {

@@ -27,7 +27,9 @@ mod rights;
 mod socket;
 mod talk;
 
-pub use answer::{Answerer, Gone, LINE_BYTES_MAX, LineAnswer, Reaction, Tale, Teller};
+pub use answer::{
+    AnswerStream, AnswerWriter, Answerer, Gone, LINE_BYTES_MAX, LineAnswer, Reaction,
+};
 pub use client::{
     ANSWER_BYTES_MAX, ANSWER_WAIT, Answer, Client, ClientError, HANDED_MAX, Heard, ask,
 };

@@ -1,7 +1,7 @@
 //! The server's side of one conversation.
 
 use crate::REFUSED;
-use crate::answer::{Answerer, LineAnswer, Teller, framed};
+use crate::answer::{AnswerWriter, Answerer, LineAnswer, framed};
 use crate::lines::{Next, next_line};
 use crate::rights::{DESCRIPTORS_MAX, Missing, Wire, send};
 use std::io::{self, BufReader, Write};
@@ -53,9 +53,9 @@ pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::
                 send(client, format!("{}\n", framed(&lines)).as_bytes(), &borrowed)?;
             }
             LineAnswer::Streamed(tell) => {
-                let mut teller = Teller::new(client, !input.buffer().is_empty());
+                let mut writer = AnswerWriter::new(client, !input.buffer().is_empty());
                 // Whether there was no more or the client had enough: the answer ends.
-                let _ = tell(&mut teller);
+                let _ = tell(&mut writer);
                 client.write_all(b"\n")?;
             }
             LineAnswer::Quit => return client.write_all(b"\n"),

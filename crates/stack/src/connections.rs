@@ -382,7 +382,7 @@ impl Connections {
             }
         }
         if self.slots[slot as usize].phase == Phase::Open {
-            served |= self.tell_room(slot, id, app);
+            served |= self.report_room(slot, id, app);
             served |= self.show_bytes(slot, id, app);
             served |= self.judge(slot, id, app);
         }
@@ -392,7 +392,7 @@ impl Connections {
     }
 
     /// Tells an app that waits for room in a queue that there is some again.
-    fn tell_room<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
+    fn report_room<A: StreamApp>(&mut self, slot: u32, id: ConnId, app: &mut A) -> bool {
         let connection = &mut self.slots[slot as usize];
         let has_room = connection.has_room_again(self.limits.backlog_bytes_max);
         if has_room {

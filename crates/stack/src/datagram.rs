@@ -97,7 +97,7 @@ impl<L: FrameLane> DatagramStack<L> {
             let ready = ports.prepare(&lane, &host, &PortPlan::at(*address))?;
             let port = ports.open(ready);
             let interface = host.interface_of(address.ip()).unwrap_or(0);
-            ports.tell_more(port, lane.caps(PortId(interface as u32)));
+            ports.add_facts(port, lane.caps(PortId(interface as u32)));
         }
         Ok(DatagramStack {
             groups_max: config.limits.groups_max,

@@ -328,7 +328,7 @@ impl Members {
             let (interface, v4) = ((at / 2) as u8, at % 2 == 0);
             let mut records = Vec::new();
             if self.links[at].changed_due_ns <= now_ns {
-                self.tell_changes(at, interface, now_ns, &mut records);
+                self.report_changes(at, interface, now_ns, &mut records);
             }
             if self.links[at].general_due_ns <= now_ns {
                 let Members { groups, links, .. } = self;
@@ -362,7 +362,7 @@ impl Members {
     }
 
     /// Reports each change once, and says when it is to be reported again.
-    fn tell_changes(&mut self, at: usize, interface: u8, now_ns: u64, records: &mut Vec<Record>) {
+    fn report_changes(&mut self, at: usize, interface: u8, now_ns: u64, records: &mut Vec<Record>) {
         let Members { groups, links, .. } = self;
         let link = &mut links[at];
         link.changed.retain(|ip| {

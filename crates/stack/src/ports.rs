@@ -56,7 +56,7 @@ impl Port {
 
     pub(crate) fn join(&mut self, (interface, group, sender): Heard) {
         self.members.entry((interface, group)).or_default().push(sender);
-        self.tell();
+        self.report_memberships();
     }
 
     pub(crate) fn leave(&mut self, (interface, group, sender): Heard) {
@@ -66,7 +66,7 @@ impl Port {
                 self.members.remove(&(interface, group));
             }
         }
-        self.tell();
+        self.report_memberships();
     }
 
     /// What it is a member of.
@@ -75,7 +75,7 @@ impl Port {
         each.flat_map(|(&(i, group), from)| from.iter().map(move |sender| (i, group, *sender)))
     }
 
-    fn tell(&mut self) {
+    fn report_memberships(&mut self) {
         let count: usize = self.members.values().map(Vec::len).sum();
         self.caps.fact("memberships", count);
     }
@@ -266,7 +266,7 @@ impl Ports {
     }
 
     /// Adds what the lane says of itself to the report of a port.
-    pub(crate) fn tell_more(&mut self, port: PortId, lane: &CapsReport) {
+    pub(crate) fn add_facts(&mut self, port: PortId, lane: &CapsReport) {
         if let Some(port) = self.places.get_mut(port) {
             for (name, value) in &lane.facts {
                 port.caps.facts.entry(name.clone()).or_insert_with(|| value.clone());

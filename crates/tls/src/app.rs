@@ -448,10 +448,10 @@ impl<A: StreamApp> Tls<A> {
         if session.finish == Finish::No {
             session.finish = Finish::Due;
         }
-        self.tell_finish(conn, out);
+        self.report_finish(conn, out);
     }
 
-    fn tell_finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+    fn report_finish<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
         let Some(session) = self.layer.usable(conn) else { return };
         if session.is_again {
             self.show_again(conn, out);
@@ -507,7 +507,7 @@ impl<A: StreamApp> StreamApp for Tls<A> {
         if self.layer.has_ended_early(conn) {
             self.layer.fail(conn, Reason::BrokenOff, out);
         }
-        self.tell_finish(conn, out);
+        self.report_finish(conn, out);
         consumed
     }
 
@@ -532,7 +532,7 @@ impl<A: StreamApp> StreamApp for Tls<A> {
                     self.app.on_room(conn, &mut Out { layer: &mut self.layer, out });
                     self.show_again(conn, out);
                 }
-                self.tell_finish(conn, out);
+                self.report_finish(conn, out);
             }
             Stage::Handshake | Stage::Ended => {}
         }
@@ -561,7 +561,7 @@ impl<A: StreamApp> StreamApp for Tls<A> {
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         for conn in std::mem::take(&mut self.layer.again) {
             self.show_again(conn, out);
-            self.tell_finish(conn, out);
+            self.report_finish(conn, out);
         }
         self.app.on_turn_end(turn, &mut Out { layer: &mut self.layer, out });
         self.layer.stamp(turn.now_ns);

@@ -127,10 +127,10 @@ fn copies_of_a_limited_cable_are_counted_and_not_timed() {
 
 #[test]
 fn what_no_relay_should_send_is_counted_apart() {
-    FAR_ENDS.into_iter().for_each(tells_apart);
+    FAR_ENDS.into_iter().for_each(are_counted_apart);
 }
 
-fn tells_apart(far_end: FarEnd) {
+fn are_counted_apart(far_end: FarEnd) {
     let plan = plan(far_end, 200);
     let Some(copies) = copies(plan) else { return };
     copies.expect(&segment(3, 1_000)).unwrap();

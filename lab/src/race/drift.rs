@@ -59,8 +59,8 @@ fn sentence(drift: &BaseDrift) -> String {
     }
 }
 
-/// Says in the result that the base drifted; beyond what pairs absorb no comparison has a verdict.
-pub(super) fn tell(result: &mut RaceResult) {
+/// Reports in the result that the base drifted; beyond what pairs absorb no comparison has a verdict.
+pub(super) fn report(result: &mut RaceResult) {
     let Some(drift) = &result.drift else { return };
     if drift.is_absorbed {
         result.notes.push(sentence(drift));
@@ -117,7 +117,7 @@ mod tests {
         result.drift = drift(&segments(-0.6), 12, 0.05);
         let found = result.drift.clone().expect("it drifted");
         assert!(had_one && !found.is_absorbed && found.per_round > 0.07, "{found:?}");
-        tell(&mut result);
+        report(&mut result);
         assert!(result.too_few.last().expect("a reason is given").contains("no verdict"));
         let doubts = result.findings.iter().map(|finding| finding.judgement.doubt);
         assert!(doubts.into_iter().all(|doubt| matches!(doubt, Some(Doubt::Drifted { .. }))));

@@ -100,7 +100,7 @@ fn gallery(arguments: &Arguments) -> Result<Exit, Failure> {
     if progress {
         show_progress("");
     }
-    tell(&table, arguments)
+    print_table(&table, arguments)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Kind>, Failure> {
@@ -134,7 +134,7 @@ fn folder(keep: Option<&PathBuf>) -> Result<(PathBuf, Option<Folder>), Failure> 
     }
 }
 
-fn tell(table: &Table, arguments: &Arguments) -> Result<Exit, Failure> {
+fn print_table(table: &Table, arguments: &Arguments) -> Result<Exit, Failure> {
     let mut text = format!("{HEAD}\n");
     for (kind, row) in &table.rows {
         text.push_str(&format!("{}\n", row.line(kind)));

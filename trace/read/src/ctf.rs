@@ -141,7 +141,7 @@ fn understand(
     }
     let plan = Plan::new(&metadata, symbols).map_err(misread)?;
     metadata.unknown.iter_mut().for_each(|unknown| unknown.place = text.in_file(unknown.place));
-    tell(&metadata, path, about);
+    describe(&metadata, path, about);
     Ok(Arc::new(plan))
 }
 
@@ -228,7 +228,7 @@ fn show(streams: Vec<Stream>, each: &mut dyn FnMut(&Record<'_>)) -> Result<(), R
 }
 
 /// What the metadata says about the trace.
-fn tell(metadata: &Metadata, path: &Path, about: &mut About) {
+fn describe(metadata: &Metadata, path: &Path, about: &mut About) {
     let value = |name: &str| {
         metadata.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     };

@@ -100,7 +100,7 @@ impl Guarded {
             if level > 0 {
                 let asked_at = *asked_at.get_or_insert_with(Instant::now);
                 if level > sent_level && (level > 1 || asked_at.elapsed() >= TERMINAL_GRACE) {
-                    self.tell(match level {
+                    self.send(match level {
                         1 if !ignores(self.0.id(), Signal::INT) => Signal::INT,
                         1 | 2 => Signal::TERM,
                         _ => Signal::KILL,
@@ -112,7 +112,7 @@ impl Guarded {
         }
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send(&self, signal: Signal) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // It has just ended, or the next call sends it another signal.

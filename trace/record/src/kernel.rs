@@ -279,7 +279,7 @@ impl Join {
         let settled = self.waiting.partition_point(|event| event.ts_ns < until_ns);
         let file = self.file.as_mut().expect("the file is finished once");
         for event in self.waiting.drain(..settled) {
-            self.tracks.tell(event, file)?;
+            self.tracks.write(event, file)?;
         }
         self.tracks.flush(file)?;
         let now_ns = monotonic_ns();
@@ -292,7 +292,7 @@ impl Join {
             let more = lost - self.lost_in_rings;
             self.lost_in_rings = lost;
             let file = self.file.as_mut().expect("the file is finished once");
-            self.tracks.tell_hole(more, now_ns.min(until_ns), file)?;
+            self.tracks.write_hole(more, now_ns.min(until_ns), file)?;
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ struct Track {
 }
 
 impl Tracks {
-    fn tell(&mut self, event: Event, file: &mut FileWriter) -> Result<(), RecordError> {
+    fn write(&mut self, event: Event, file: &mut FileWriter) -> Result<(), RecordError> {
         if !self.by_tid.contains_key(&event.tid) {
             if self.by_tid.len() >= THREADS_MAX {
                 self.lost += 1;
@@ -384,7 +384,7 @@ impl Tracks {
 
     /// Some thread lost `events`: the first one gets a hole with the number, the others a hole of 0, because the
     /// events may have been theirs.
-    fn tell_hole(
+    fn write_hole(
         &mut self,
         events: u64,
         at_ns: u64,

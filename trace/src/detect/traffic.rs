@@ -147,7 +147,7 @@ pub(super) fn receive_and_send(case: &Case<'_>) -> Finding {
         return finding
             .unmeasurable("The trace does not hold both receive and send with their packets.");
     };
-    if !case.tells_idle_time() {
+    if !case.knows_idle_time() {
         return finding.unmeasurable(
             "Polls that found nothing cannot be distinguished from those that found packets, so receiving seems to cost what idling does.",
         );

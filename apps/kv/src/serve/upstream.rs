@@ -326,9 +326,9 @@ impl Server {
                 if let Some(front) = &mut self.front {
                     front.cover.end_fill(&call.args[1], id);
                 }
-                tell(client.as_deref_mut(), answer);
+                reply(client.as_deref_mut(), answer);
             }
-            (Kind::Through { .. }, answer) => tell(client.as_deref_mut(), answer),
+            (Kind::Through { .. }, answer) => reply(client.as_deref_mut(), answer),
         }
         let Some(mut client) = client else { return };
         if client.out.bytes().get(from) == Some(&b'-') {
@@ -395,7 +395,7 @@ impl Server {
 }
 
 /// Gives a client the node's reply, or the error that stands for one.
-fn tell(client: Option<&mut Client>, answer: Answer) {
+fn reply(client: Option<&mut Client>, answer: Answer) {
     let Some(client) = client else { return };
     match answer {
         Answer::Raw(bytes) => client.out.raw(&bytes),

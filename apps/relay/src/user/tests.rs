@@ -508,7 +508,7 @@ impl ByHand {
             ((*name).to_owned(), laneway_linux::Link { index: *index, is_up: true })
         };
         let links = Arc::new(there.iter().map(link).collect::<Links>());
-        self.book.mailbox(0).tell_links(&links);
+        self.book.mailbox(0).send_links(&links);
     }
 
     /// Takes turns while the bell rings; gives the most calls that one of them made.

@@ -433,14 +433,14 @@ impl Relay {
                 *budget = budget.saturating_sub(1);
                 exit.retire(&ports.close_port(port).unwrap_or_default());
                 exit.berth.lost(interface);
-                exit.tell_plain();
+                exit.settle_plain();
                 // There may be another interface of that name.
                 return Some(look);
             }
             if need == Need::Open {
                 *budget = budget.saturating_sub(1);
                 exit.berth.retry(&plan(rule, output), ports, &links);
-                exit.tell_plain();
+                exit.settle_plain();
             }
         }
         look.waits |= exit.berth.waits.is_some();

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &ExportArguments, json: bool) -> Result<Exit, Failu
         trace,
     };
     let written = write(events, analysis, arguments)?;
-    tell(arguments, written.as_ref(), json)?;
+    print_written(arguments, written.as_ref(), json)?;
     match source::damage(&analysis.coverage) {
         Some(sentence) => Err(Failure::input(sentence)),
         None => Ok(Exit::Done),
@@ -173,7 +173,11 @@ impl Files for Folder<'_> {
     }
 }
 
-fn tell(arguments: &ExportArguments, written: Option<&Written>, json: bool) -> Result<(), Failure> {
+fn print_written(
+    arguments: &ExportArguments,
+    written: Option<&Written>,
+    json: bool,
+) -> Result<(), Failure> {
     if json {
         let value = json!({
             "verb": "trace export",

@@ -1,5 +1,5 @@
 use super::*;
-use crate::answer::{Gone, LINE_BYTES_MAX, LineAnswer, Teller};
+use crate::answer::{AnswerWriter, Gone, LINE_BYTES_MAX, LineAnswer};
 use crate::client::{Client, Heard, ask};
 use crate::lines::SKIPPED_BYTES_MAX;
 use crate::rights::DESCRIPTORS_MAX;
@@ -34,11 +34,11 @@ impl Answerer for Arc<Echo> {
                 let kept = std::mem::take(&mut *self.kept.lock().unwrap());
                 LineAnswer::Handed(format!("{} of them\n", kept.len()), kept)
             }
-            "watch" => LineAnswer::Streamed(Box::new(move |teller: &mut Teller<'_>| {
+            "watch" => LineAnswer::Streamed(Box::new(move |writer: &mut AnswerWriter<'_>| {
                 let mut tick = || -> Result<(), Gone> {
                     for i in 0.. {
-                        teller.tell(&format!("tick {i}\n"))?;
-                        teller.wait(if i < 2 { Duration::ZERO } else { PATIENCE })?;
+                        writer.write(&format!("tick {i}\n"))?;
+                        writer.wait(if i < 2 { Duration::ZERO } else { PATIENCE })?;
                     }
                     Ok(())
                 };
