@@ -10,6 +10,8 @@
 const GROUP: char = '\u{202f}';
 /// Between a number and its unit: no line break.
 const TIE: char = '\u{a0}';
+/// The smallest percentage that is shown by its digits: nothing here is measured more finely.
+const PERCENT_MIN: f64 = 0.001;
 /// Stands for a figure that is not there.
 pub const ABSENT: &str = "\u{2013}";
 
@@ -55,9 +57,13 @@ pub fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) { format!("{value:.3}") } else { figure(value) }
 }
 
-/// A share as a percentage.
+/// A share as a percentage; of one below [`PERCENT_MIN`] only that.
 pub fn percent(share: f64) -> String {
-    tied(&figure(share * 100.0), "%")
+    let percent = share * 100.0;
+    if percent != 0.0 && percent.abs() < PERCENT_MIN {
+        return tied(&format!("<{PERCENT_MIN}"), "%");
+    }
+    tied(&figure(percent), "%")
 }
 
 /// A number with its unit.
@@ -162,6 +168,13 @@ mod tests {
         ] {
             assert_eq!(plain(&figure(value)), expected);
         }
+    }
+
+    #[test]
+    fn a_percentage_too_small_to_be_measured_is_shown_as_that() {
+        let shares = [0.0, 1.12e-7, -1.12e-7, 1e-5, 0.0123];
+        let shown = shares.map(|share| plain(&percent(share)));
+        assert_eq!(shown, ["0 %", "<0.001 %", "<0.001 %", "0.00100 %", "1.23 %"]);
     }
 
     #[test]

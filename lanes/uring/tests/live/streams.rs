@@ -25,7 +25,9 @@ struct TcpRig {
 
 impl TcpRig {
     fn new(spec: &'static str) -> Result<TcpRig, String> {
-        Ok(TcpRig { spec, peers: Vec::new(), world: World::new()? })
+        let world = World::new()?;
+        world.obtains(spec)?;
+        Ok(TcpRig { spec, peers: Vec::new(), world })
     }
 
     fn stream(&mut self, peer: PeerId) -> &mut TcpStream {
