@@ -44,7 +44,7 @@ fn a_race_answers_every_sentence_of_its_report_and_a_page_is_made_of_the_answers
         claim.unwrap_or_else(|| panic!("no claim says {part}")).status
     };
     assert_eq!(status("119,937 packets"), ClaimStatus::Confirmed);
-    assert_eq!(status("822 times"), ClaimStatus::CannotTell, "100,000/s was not offered");
+    assert_eq!(status("822 times"), ClaimStatus::Unanswered, "100,000/s was not offered");
     assert_ne!(status("rate control"), ClaimStatus::Confirmed, "no packet was counted twice");
     assert_ne!(status("0.01 % of CPU"), ClaimStatus::Confirmed);
 

@@ -8,7 +8,7 @@
 //!
 //! What is judged is the binary that users run, from outside: a scenario with two command arms, both a copy of this
 //! very program under another name, answering datagrams. The kinds take turns, each with a size drawn at random; KINDS
-//! is `all`, `even` (the two without a difference), or a number such as `0.05`: nothing but programs slower by that share.
+//! is `all`, `even` (the two without a difference), or a share such as `0.05`: nothing but programs slower by that.
 //!
 //! | kind | the second arm |
 //! |---|---|

@@ -353,7 +353,7 @@ impl DatagramApp for LabWorker {
 mod tests {
     use super::*;
     use crate::segment::{Plant, SegmentPlan};
-    use crate::tally::{Seen, Tell};
+    use crate::tally::{Seen, TallyOrder};
     use crate::timetable::Times;
     use crate::traffic::{Payloads, Replayable, TrafficPlan, probe};
     use std::net::SocketAddrV4;
@@ -377,11 +377,11 @@ mod tests {
     }
 
     /// A tally that has [`PLAN`], and how to ask it.
-    fn tally() -> (Tally, Sender<Tell>, Receiver<Seen>) {
+    fn tally() -> (Tally, Sender<TallyOrder>, Receiver<Seen>) {
         let (tell, tells) = mpsc::channel();
         let (answers, answer) = mpsc::channel();
         let mut tally = Tally::new(tells, answers, Plant::None);
-        tell.send(Tell::Segment(PLAN)).unwrap();
+        tell.send(TallyOrder::Segment(PLAN)).unwrap();
         tally.tick();
         (tally, tell, answer)
     }
@@ -418,7 +418,7 @@ mod tests {
         let (stamped, stranger) = (probe(40), [0; 20]);
         let batch = [datagram(&train, 64), datagram(&stamped, 18), datagram(&stranger, 20)];
         eye.datagrams(&batch, Turn { now_ns: 100 });
-        tell.send(Tell::Report).unwrap();
+        tell.send(TallyOrder::Report).unwrap();
         eye.tick();
         let seen = answer.recv().unwrap();
         let segment = seen.segment.as_ref().expect("one was announced");
@@ -450,14 +450,14 @@ mod tests {
         let (tell, tells) = mpsc::channel();
         let (answers, answer) = mpsc::channel();
         let mut eye = Eye::new(Tally::new(tells, answers, plant));
-        tell.send(Tell::Segment(SegmentPlan { frames: 200, ..PLAN })).unwrap();
+        tell.send(TallyOrder::Segment(SegmentPlan { frames: 200, ..PLAN })).unwrap();
         eye.tick();
         for &(segment, number) in numbers {
             let seq_no = segment << 32 | number;
             eye.taken(seq_no);
             eye.record(seq_no, || mix(&number.to_ne_bytes()));
         }
-        tell.send(Tell::Report).unwrap();
+        tell.send(TallyOrder::Report).unwrap();
         eye.tick();
         answer.recv().unwrap()
     }

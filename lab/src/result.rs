@@ -692,7 +692,8 @@ pub enum ClaimStatus {
     /// The interval holds the limit.
     Inconclusive,
     /// This race does not answer it; [`ClaimOutcome::measured`] says why.
-    CannotTell,
+    #[serde(rename = "cannot-tell")]
+    Unanswered,
     /// No race answers it, but a trace may.
     ForTrace,
 }

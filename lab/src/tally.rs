@@ -15,9 +15,9 @@ use std::sync::mpsc::{Receiver, Sender};
 /// One frame in so many is stamped. A power of two.
 pub(crate) const SAMPLE: u32 = 8;
 
-/// What the arm's control thread tells the tally; looked at on every tick.
+/// What the arm's control thread asks of the tally; looked at on every tick.
 #[derive(Clone, Debug)]
-pub(crate) enum Tell {
+pub(crate) enum TallyOrder {
     /// This segment is coming.
     Segment(SegmentPlan),
     /// Answer with what was seen so far.
@@ -39,7 +39,7 @@ pub(crate) struct Seen {
 
 /// The tally.
 pub(crate) struct Tally {
-    tells: Receiver<Tell>,
+    orders: Receiver<TallyOrder>,
     answers: Sender<Seen>,
     /// By number, from 1; a number that comes again takes the place of the one long ago.
     segments: Vec<Ticks>,
@@ -105,11 +105,11 @@ impl Ticks {
 }
 
 impl Tally {
-    /// A tally that listens to `tells` and answers on `answers`; frames are due steadily, and `plant` is the fault it
+    /// A tally that listens to `orders` and answers on `answers`; frames are due steadily, and `plant` is the fault it
     /// plays.
-    pub(crate) fn new(tells: Receiver<Tell>, answers: Sender<Seen>, plant: Plant) -> Tally {
+    pub(crate) fn new(orders: Receiver<TallyOrder>, answers: Sender<Seen>, plant: Plant) -> Tally {
         Tally {
-            tells,
+            orders,
             answers,
             segments: Vec::new(),
             last: 0,
@@ -176,10 +176,10 @@ impl Tally {
         if let Plant::Slow { share } = self.plant {
             self.slow_down(share);
         }
-        while let Ok(tell) = self.tells.try_recv() {
-            match tell {
-                Tell::Segment(plan) => self.announce(plan),
-                Tell::Report => {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                TallyOrder::Segment(plan) => self.announce(plan),
+                TallyOrder::Report => {
                     // Nothing listens any more when the arm is ending.
                     let _ = self.answers.send(self.seen());
                 }
@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn a_planted_slow_down_burns_processor_time() {
         let mut tally = {
-            let (_, tells) = mpsc::channel();
+            let (_, orders) = mpsc::channel();
             let (answers, _) = mpsc::channel();
-            Tally::new(tells, answers, Plant::Slow { share: 1.0 })
+            Tally::new(orders, answers, Plant::Slow { share: 1.0 })
         };
         let start_ns = thread_cpu_ns();
         while thread_cpu_ns() < start_ns + 1_000_000 {}
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn wake_up_probes_are_remembered_up_to_their_limit() {
-        let (_, tells) = mpsc::channel();
+        let (_, orders) = mpsc::channel();
         let (answers, _) = mpsc::channel();
-        let mut tally = Tally::new(tells, answers, Plant::None);
+        let mut tally = Tally::new(orders, answers, Plant::None);
         (0..PROBES_MAX as u64 + 5).for_each(|ns| tally.woke(ns));
         assert_eq!((tally.wakeups_ns.len(), tally.wakeups_ns.last()), (PROBES_MAX, Some(&9_999)));
     }

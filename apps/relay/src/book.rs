@@ -350,7 +350,7 @@ impl Book {
     pub fn state(&self) -> Result<WorkerState, String> {
         let _turn = self.in_turn()?;
         let mut all = WorkerState::default();
-        for answer in self.order_all(|| Order::Tell, PATIENCE)? {
+        for answer in self.order_all(|| Order::State, PATIENCE)? {
             if let Answer::State(state) = answer {
                 all.merge(state);
             }

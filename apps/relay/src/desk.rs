@@ -71,8 +71,8 @@ pub(crate) enum Order {
     Commit,
     /// Close what was opened for it.
     Abandon,
-    /// Tell what every rule has done.
-    Tell,
+    /// Report what every rule has done.
+    State,
     /// Share the sockets that rules receive at.
     Share,
     /// Receive no more, and answer when all that was received has left.

@@ -42,13 +42,13 @@ fn open_one(kind: u32, cpu: i32) -> io::Result<OwnedFd> {
     attributes.__bindgen_anon_1.sample_period = 1;
     // A fault of the kernel's own, in a copy from or to user space, is part of its system call.
     attributes.set_exclude_kernel(1);
-    let (anybody, no_group) = (-1, -1);
+    let (any_process, no_group) = (-1, -1);
     // SAFETY: the structure is whole, of the length it says, and live during the call, which only reads it.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            anybody,
+            any_process,
             cpu,
             no_group,
             libc::c_ulong::from(libbpf_sys::PERF_FLAG_FD_CLOEXEC),

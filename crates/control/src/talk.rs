@@ -52,10 +52,10 @@ pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::
                 let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
                 send(client, format!("{}\n", framed(&lines)).as_bytes(), &borrowed)?;
             }
-            LineAnswer::Streamed(tell) => {
+            LineAnswer::Streamed(write_lines) => {
                 let mut writer = AnswerWriter::new(client, !input.buffer().is_empty());
                 // Whether there was no more or the client had enough: the answer ends.
-                let _ = tell(&mut writer);
+                let _ = write_lines(&mut writer);
                 client.write_all(b"\n")?;
             }
             LineAnswer::Quit => return client.write_all(b"\n"),

@@ -26,8 +26,8 @@ use std::{
 
 /// How often a change is reported.
 const ROBUSTNESS: u8 = 2;
-/// The longest time between two tellings of a change (RFC 3376, 8.11; RFC 3810, 9.11).
-const TELL_AGAIN_NS: u64 = 1_000_000_000;
+/// The longest time between two reports of a change (RFC 3376, 8.11; RFC 3810, 9.11).
+const REPORT_AGAIN_NS: u64 = 1_000_000_000;
 /// Senders that several questions about one group may name together, at most.
 const ASKED_MAX: usize = 64;
 /// How long a router that speaks an older version is remembered (RFC 3376, 8.12): two questions at the
@@ -375,7 +375,7 @@ impl Members {
             !group.is_reported()
         });
         let is_done = link.changed.is_empty();
-        let again_ns = now_ns.saturating_add(1 + self.random.below(TELL_AGAIN_NS));
+        let again_ns = now_ns.saturating_add(1 + self.random.below(REPORT_AGAIN_NS));
         self.links[at].changed_due_ns = if is_done { NEVER } else { again_ns };
     }
 }

@@ -41,4 +41,4 @@ pub use patience::Patience;
 pub use referee::Referee;
 pub use seed::seed;
 pub use service::{DatagramProperties, DatagramRig, PeerId, PeerRead, StreamProperties, StreamRig};
-pub use skip::skip;
+pub use skip::{skip, young_enough};

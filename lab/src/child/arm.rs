@@ -10,7 +10,7 @@ use crate::apps::Eye;
 use crate::fanout::ArmFanout;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, sentence_of};
-use crate::tally::{Seen, Tally, Tell};
+use crate::tally::{Seen, Tally, TallyOrder};
 use crate::timetable::Timetable;
 use crate::why::TRACER;
 use laneway_core::{CapsReport, Counters};
@@ -75,12 +75,12 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
             }
         }
     }
-    let (tell, tells) = mpsc::channel();
+    let (sender, orders) = mpsc::channel();
     let (answers, seen) = mpsc::channel();
     let (opened, open) = mpsc::channel();
     let end = thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let eye = Eye::new(Tally::new(tells, answers, setup.plant).by(times.clone()));
+            let eye = Eye::new(Tally::new(orders, answers, setup.plant).by(times.clone()));
             let done = run::<P, L>(&setup, &memory, eye, &control, |shape, caps| {
                 // The control thread waits for it.
                 let _ = opened.send((shape, caps.clone()));
@@ -103,7 +103,7 @@ pub fn serve<P: AppTable, L: LaneTable>() -> Result<ChildEnd, String> {
                 ready.caps.fact(TRACER, "records what the worker does while it is measured");
             }
             pipe::reply(&Reply::Ready(ready));
-            let tally = is_witnessed.then_some((&tell, &seen));
+            let tally = is_witnessed.then_some((&sender, &seen));
             converse(&control, tally, tracing.as_ref().map(|tracing| (tracing, &times)), caps);
         }
         control.stop.request();
@@ -324,7 +324,7 @@ fn borrowed_addresses<'a>(
 /// Obeys until asked to stop, or the worker is gone.
 fn converse(
     control: &Control,
-    tally: Option<(&mpsc::Sender<Tell>, &mpsc::Receiver<Seen>)>,
+    tally: Option<(&mpsc::Sender<TallyOrder>, &mpsc::Receiver<Seen>)>,
     tracing: Option<(&Tracing, &Timetable)>,
     mut caps: CapsReport,
 ) {
@@ -336,13 +336,14 @@ fn converse(
                 if let Some((tracing, times)) = tracing {
                     tracing.expect(&plan, times.end_ns(&plan));
                 }
-                if tally.is_some_and(|(tell, _)| tell.send(Tell::Segment(plan)).is_err()) {
+                if tally.is_some_and(|(sender, _)| sender.send(TallyOrder::Segment(plan)).is_err())
+                {
                     return;
                 }
             }
             Order::Report => {
                 // The tally receives its order before the worker is looked at, so the same tick serves both.
-                if tally.is_some_and(|(tell, _)| tell.send(Tell::Report).is_err()) {
+                if tally.is_some_and(|(sender, _)| sender.send(TallyOrder::Report).is_err()) {
                     return;
                 }
                 let Some(run) = control.watch.look(ANSWER_MAX) else { return };

@@ -5,7 +5,7 @@ use super::pipe;
 use crate::generate::{BothEnds, FarEndMessage};
 use crate::lane_target::LaneTarget;
 use crate::plan::{FarEndReport, GeneratorSetup, Order, Ready, Reply};
-use crate::tally::Tell;
+use crate::tally::TallyOrder;
 use crate::traffic::Replayable;
 use laneway_core::{CapsReport, DropReason};
 use laneway_engine::{Control, RunReport};
@@ -30,21 +30,21 @@ pub(super) fn serve<L: LaneTable>(
     traffic: &Replayable,
 ) -> Result<(), String> {
     let control = Control::default();
-    let (tell, tells) = mpsc::channel();
+    let (sender, orders) = mpsc::channel();
     let (says, messages) = mpsc::channel();
     let (opened, open) = mpsc::channel();
     thread::scope(|scope| {
         let control = &control;
         let worker = scope.spawn(move || {
             let number_at = setup.traffic.number_at();
-            let mut app = BothEnds::new(traffic, setup.destination, number_at, tells, says);
+            let mut app = BothEnds::new(traffic, setup.destination, number_at, orders, says);
             place.run::<_, L>(&mut app, control, |caps| {
                 // The control thread waits for it.
                 let _ = opened.send(caps.clone());
             })
         });
         let talked = match open.recv() {
-            Ok(caps) => Talk { control, tell, messages }.until_stopped(caps),
+            Ok(caps) => Talk { control, orders: sender, messages }.until_stopped(caps),
             // It says below why it did not open.
             Err(_) => Ok(()),
         };
@@ -58,7 +58,7 @@ pub(super) fn serve<L: LaneTable>(
 /// The control thread's side.
 struct Talk<'a> {
     control: &'a Control,
-    tell: Sender<Tell>,
+    orders: Sender<TallyOrder>,
     messages: Receiver<FarEndMessage>,
 }
 
@@ -78,7 +78,7 @@ impl Talk<'_> {
         pipe::reply(&Reply::Ready(Ready { caps, ..Ready::default() }));
         loop {
             let reply = match pipe::order() {
-                Order::Segment(plan) => self.send(Tell::Segment(plan)),
+                Order::Segment(plan) => self.send(TallyOrder::Segment(plan)),
                 Order::Report | Order::Ask(_) => self.report(),
                 Order::Stop => return Ok(()),
             };
@@ -89,8 +89,8 @@ impl Talk<'_> {
     }
 
     /// Has a segment sent; `None` when the worker is gone.
-    fn send(&self, segment: Tell) -> Option<Reply> {
-        self.tell.send(segment).ok()?;
+    fn send(&self, segment: TallyOrder) -> Option<Reply> {
+        self.orders.send(segment).ok()?;
         match self.messages.recv().ok()? {
             FarEndMessage::Sent(report) => Some(Reply::Sent(report)),
             FarEndMessage::Through | FarEndMessage::Arrived(..) => None,
@@ -100,7 +100,7 @@ impl Talk<'_> {
     /// What arrived, and what the lane counted; `None` when the worker is gone.
     fn report(&self) -> Option<Reply> {
         // The app receives its order before the worker is looked at, so the same tick serves both.
-        self.tell.send(Tell::Report).ok()?;
+        self.orders.send(TallyOrder::Report).ok()?;
         let run = self.control.watch.look(ANSWER_MAX)?;
         let FarEndMessage::Arrived(arrived, trips) = self.messages.recv_timeout(ANSWER_MAX).ok()?
         else {

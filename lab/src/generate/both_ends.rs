@@ -17,7 +17,7 @@ use crate::arrivals::Arrived;
 use crate::result::GeneratorReport;
 use crate::round_trips::RoundTrips;
 use crate::segment::SegmentPlan;
-use crate::tally::{Tell, Ticks};
+use crate::tally::{TallyOrder, Ticks};
 use crate::traffic::{Payload, Replayable, numbered, split_number};
 use laneway_core::{App, Burst, Counters, Fill, FrameApp, PortId, Turn};
 use std::sync::mpsc::{Receiver, Sender};
@@ -37,7 +37,7 @@ pub(crate) enum FarEndMessage {
     /// The last frame of a segment has left, or was refused.
     Sent(GeneratorReport),
     /// The outcome of the segment under way, and how long sampled frames of it took since they were due; the answer to
-    /// [`Tell::Report`].
+    /// [`TallyOrder::Report`].
     Arrived(Arrived, RoundTrips),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct BothEnds<'a> {
     destination: [u8; 6],
     /// Where in a frame its number lies, bytes from its start.
     number_at: usize,
-    tells: Receiver<Tell>,
+    orders: Receiver<TallyOrder>,
     says: Sender<FarEndMessage>,
     is_through: bool,
     sending: Option<Replay<'a>>,
@@ -58,19 +58,19 @@ pub(crate) struct BothEnds<'a> {
 }
 
 impl<'a> BothEnds<'a> {
-    /// Sends `traffic` to `destination`, with each frame's number at byte `number_at`, as `tells` says.
+    /// Sends `traffic` to `destination`, with each frame's number at byte `number_at`, as `orders` says.
     pub(crate) fn new(
         traffic: &'a Replayable,
         destination: [u8; 6],
         number_at: u16,
-        tells: Receiver<Tell>,
+        orders: Receiver<TallyOrder>,
         says: Sender<FarEndMessage>,
     ) -> BothEnds<'a> {
         BothEnds {
             traffic,
             destination,
             number_at: usize::from(number_at),
-            tells,
+            orders,
             says,
             is_through: false,
             sending: None,
@@ -159,10 +159,10 @@ impl FrameApp for BothEnds<'_> {
     }
 
     fn on_tick(&mut self, _turn: Turn) {
-        while let Ok(tell) = self.tells.try_recv() {
-            match tell {
-                Tell::Segment(plan) => self.begin(plan),
-                Tell::Report => {
+        while let Ok(order) = self.orders.try_recv() {
+            match order {
+                TallyOrder::Segment(plan) => self.begin(plan),
+                TallyOrder::Report => {
                     self.send(FarEndMessage::Arrived(self.arrived(), self.trips.clone()))
                 }
             }
@@ -203,17 +203,17 @@ mod tests {
         app: BothEnds<'a>,
         lane: SimLane,
         world: SimWorld,
-        tell: Sender<Tell>,
+        orders: Sender<TallyOrder>,
         messages: Receiver<FarEndMessage>,
     }
 
     impl<'a> Bench<'a> {
         fn new(traffic: &'a Replayable) -> Bench<'a> {
-            let (tell, tells) = mpsc::channel();
+            let (sender, orders) = mpsc::channel();
             let (says, messages) = mpsc::channel();
-            let app = BothEnds::new(traffic, [2; 6], NUMBER_IN_MAC_AT, tells, says);
+            let app = BothEnds::new(traffic, [2; 6], NUMBER_IN_MAC_AT, orders, says);
             let (lane, world) = SimLane::open(&"sim".parse().unwrap(), 2).unwrap();
-            Bench { app, lane, world, tell, messages }
+            Bench { app, lane, world, orders: sender, messages }
         }
 
         /// One that a frame has come through.
@@ -226,7 +226,7 @@ mod tests {
         }
 
         fn begin(&mut self, plan: SegmentPlan) {
-            self.tell.send(Tell::Segment(plan)).unwrap();
+            self.orders.send(TallyOrder::Segment(plan)).unwrap();
             self.app.on_tick(Turn::default());
         }
 
@@ -249,7 +249,7 @@ mod tests {
         }
 
         fn arrived(&mut self) -> Arrived {
-            self.tell.send(Tell::Report).unwrap();
+            self.orders.send(TallyOrder::Report).unwrap();
             self.app.on_tick(Turn::default());
             match self.messages.try_recv() {
                 Ok(FarEndMessage::Arrived(arrived, _)) => arrived,

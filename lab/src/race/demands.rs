@@ -83,12 +83,12 @@ pub(super) fn claims(
         let (measured, status) = match &claim.answer {
             Answer::Race(test) if test.is_saturating() && !sought => (
                 "no saturating load was asked for in this race".to_owned(),
-                ClaimStatus::CannotTell,
+                ClaimStatus::Unanswered,
             ),
             Answer::Race(test) => raced(test, result, trials, scenario.matters),
             Answer::Arithmetic(figures) => calculated(figures),
             Answer::Trace => (BY_TRACE.to_owned(), ClaimStatus::ForTrace),
-            Answer::Nothing(reason) => (reason.clone(), ClaimStatus::CannotTell),
+            Answer::Nothing(reason) => (reason.clone(), ClaimStatus::Unanswered),
         };
         ClaimOutcome {
             says: claim.says.clone(),
@@ -118,7 +118,7 @@ fn raced(
     matters: f64,
 ) -> (String, ClaimStatus) {
     if let Some(why) = collapse(test, result) {
-        return (why, ClaimStatus::CannotTell);
+        return (why, ClaimStatus::Unanswered);
     }
     match judge(test, result, trials, matters) {
         DemandAnswer::Measured(measured, answer) => {
@@ -130,7 +130,7 @@ fn raced(
             (measured, status)
         }
         DemandAnswer::Undecided(why) => (why, ClaimStatus::Inconclusive),
-        DemandAnswer::Unanswerable(why) => (why, ClaimStatus::CannotTell),
+        DemandAnswer::Unanswerable(why) => (why, ClaimStatus::Unanswered),
     }
 }
 

@@ -148,7 +148,7 @@ laneway race features --quick --out /tmp/race
             (ClaimStatus::Confirmed, "confirmed"),
             (ClaimStatus::Refuted, "refuted"),
             (ClaimStatus::Inconclusive, "inconclusive"),
-            (ClaimStatus::CannotTell, "cannot be answered here"),
+            (ClaimStatus::Unanswered, "cannot be answered here"),
             (ClaimStatus::ForTrace, "for a trace"),
         ];
         result.claims = all.iter().map(|(status, word)| claim(word, *status)).collect();

@@ -327,7 +327,7 @@ fn claims(out: &mut String, result: &RaceResult) {
             ClaimStatus::Confirmed => "better",
             ClaimStatus::Refuted => "worse",
             ClaimStatus::Inconclusive => "inconclusive",
-            ClaimStatus::CannotTell | ClaimStatus::ForTrace => "same",
+            ClaimStatus::Unanswered | ClaimStatus::ForTrace => "same",
         };
         put!(
             out,

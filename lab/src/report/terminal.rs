@@ -264,7 +264,7 @@ impl Page {
             let paint = match claim.status {
                 ClaimStatus::Confirmed | ClaimStatus::Refuted => Paint::Good,
                 ClaimStatus::Inconclusive => Paint::Open,
-                ClaimStatus::CannotTell | ClaimStatus::ForTrace => Paint::Quiet,
+                ClaimStatus::Unanswered | ClaimStatus::ForTrace => Paint::Quiet,
             };
             let word = self.painted(paint, claim_word(claim.status));
             put!(&mut self.out, "- {word}\n");

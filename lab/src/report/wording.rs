@@ -311,7 +311,7 @@ pub(super) fn claim_word(status: ClaimStatus) -> &'static str {
         ClaimStatus::Confirmed => "confirmed",
         ClaimStatus::Refuted => "refuted",
         ClaimStatus::Inconclusive => "inconclusive",
-        ClaimStatus::CannotTell => "cannot be answered here",
+        ClaimStatus::Unanswered => "cannot be answered here",
         ClaimStatus::ForTrace => "for a trace",
     }
 }

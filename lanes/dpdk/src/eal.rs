@@ -34,7 +34,7 @@ use std::{
 };
 
 /// Lines of DPDK's log that an error repeats.
-const LOG_LINES_TOLD: usize = 4;
+const LOG_LINES_SHOWN: usize = 4;
 /// At least what the shim keeps.
 const LOG_BYTES: usize = 8192;
 
@@ -285,7 +285,7 @@ pub(crate) fn is_privileged() -> bool {
 fn last_lines(log: &str) -> String {
     let says = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
     let lines: Vec<&str> = log.lines().map(str::trim_end).filter(says).collect();
-    let first = lines.len().saturating_sub(LOG_LINES_TOLD);
+    let first = lines.len().saturating_sub(LOG_LINES_SHOWN);
     lines[first..].join(" | ")
 }
 

@@ -47,9 +47,9 @@ impl Reservation {
         // The child stands by before anything is taken, and has no duty until it is notified of a record.
         // SAFETY: `give_back` makes system calls only.
         let guard = unsafe { Guard::start(|message| give_back(message, pages)) }.map_err(failed)?;
-        let tell = |change: &Change| guard.record(&duty(change));
+        let record = |change: &Change| guard.record(&duty(change));
         let (change, before) = HostSettings::of_this_host()
-            .add(Path::new(path), pages as u64, tell)
+            .add(Path::new(path), pages as u64, record)
             .map_err(failed)?;
         let (before, after) = (before as usize, count().map_err(failed)?);
         if after < before + pages {

@@ -202,7 +202,8 @@ impl Trains {
         })
     }
 
-    /// A port has this place, of which nothing else is known. Its socket is open until none of its messages is under way.
+    /// A port has this place, of which nothing else is known. Its socket is open until none of its messages is under
+    /// way.
     pub(crate) fn enter(&mut self, egress: u16, socket: RawFd) {
         let egress = usize::from(egress);
         self.exits.resize(self.exits.len().max(egress + 1), Exit::CLOSED);

@@ -185,14 +185,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Runs `kinds` for so many rounds, a run of each kind per round, or until `limit` is over. `tell` hears of each.
+    /// Runs `kinds` for so many rounds, a run of each kind per round, or until `limit` is over. `each` is called with each.
     pub fn fill(
         world: &World,
         kinds: &[Kind],
         seed: u64,
         rounds: u64,
         limit: Duration,
-        mut tell: impl FnMut(&Kind, u64, &Outcome),
+        mut each: impl FnMut(&Kind, u64, &Outcome),
     ) -> Table {
         let began = Instant::now();
         let mut table = Table::default();
@@ -206,7 +206,7 @@ impl Table {
                 let seed = seed.wrapping_add(round);
                 let outcome = run(world, kind, seed);
                 row.add(seed, &outcome);
-                tell(kind, seed, &outcome);
+                each(kind, seed, &outcome);
             }
             table.rounds += 1;
         }

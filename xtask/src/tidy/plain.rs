@@ -1,4 +1,4 @@
-//! Plain words in what a user reads: messages, help texts, READMEs and the guide; and, of some, in comments.
+//! Plain words in what a user reads: messages, help texts, READMEs and the guide; and, of some, in comments and names.
 //!
 //! A sentence is about a noun of the glossary and uses the verbs of the field. The words of
 //! [`WORDS`] stand where such a noun or verb should. Each has a ceiling over the whole tree, which
@@ -15,19 +15,19 @@ use super::product::{Product, products};
 struct Word {
     word: &'static str,
     ceiling: usize,
-    /// True where no comment of product code may have it either.
-    is_out_of_comments: bool,
+    /// True where no comment of product code may have it either, nor a name as one of its words.
+    is_nowhere: bool,
     say: &'static str,
 }
 
 /// A word with a ceiling where users read it.
 const fn word(word: &'static str, ceiling: usize, say: &'static str) -> Word {
-    Word { word, ceiling, is_out_of_comments: false, say }
+    Word { word, ceiling, is_nowhere: false, say }
 }
 
-/// The same of a word that comments do without.
+/// The same of a word that comments and names do without.
 const fn nowhere(word: &'static str, ceiling: usize, say: &'static str) -> Word {
-    Word { word, ceiling, is_out_of_comments: true, say }
+    Word { word, ceiling, is_nowhere: true, say }
 }
 
 const WORDS: &[Word] = &[
@@ -42,6 +42,10 @@ const WORDS: &[Word] = &[
     word("whatever", 0, "any, every, all: with the noun"),
     nowhere("whoever", 0, "the program, the user, the process: the noun"),
 ];
+
+/// Words that only names do without: a function says what it does.
+const NAMES: &[(&str, &str)] =
+    &[("tell", "report, write, send, print, reply, or what else is done")];
 
 /// A ceiling may be so far above the count, so that several branches can land.
 const SLACK: usize = 12;
@@ -72,6 +76,7 @@ fn judge(tree: &Tree, words: &[Word]) -> Vec<Violation> {
         uses.extend(of_line(words, &text).map(|word| (word, path, number)));
     }
     let mut violations = in_comments(words, &products);
+    violations.extend(in_names(words, &products));
     for (index, word) in words.iter().enumerate() {
         let uses: Vec<&Use<'_>> = uses.iter().filter(|(found, ..)| *found == index).collect();
         let (count, ceiling) = (uses.len(), word.ceiling);
@@ -98,13 +103,52 @@ fn in_comments(words: &[Word], products: &[(&str, Product<'_>)]) -> Vec<Violatio
     for (path, product) in products.iter().filter(|(path, _)| !is_of_tests(path)) {
         for (number, line, _) in &product.lines {
             let uses = of_line(words, &line.comment).map(|index| &words[index]);
-            violations.extend(uses.filter(|word| word.is_out_of_comments).map(|word| {
+            violations.extend(uses.filter(|word| word.is_nowhere).map(|word| {
                 let what = format!("`{}` in a comment; write {}", word.word, word.say);
                 Violation::new(path, *number, "plain-words", what)
             }));
         }
     }
     violations
+}
+
+/// Every name with a word that names do without.
+fn in_names(words: &[Word], products: &[(&str, Product<'_>)]) -> Vec<Violation> {
+    let nowhere = words.iter().filter(|word| word.is_nowhere).map(|word| (word.word, word.say));
+    let banned: Vec<(&str, &str)> = nowhere.chain(NAMES.iter().copied()).collect();
+    let mut violations = Vec::new();
+    for (path, product) in products.iter().filter(|(path, _)| !is_of_tests(path)) {
+        for (number, line, _) in &product.lines {
+            for name in identifiers(&line.code) {
+                let parts = parts(name);
+                let found = banned.iter().filter(|(word, _)| parts.iter().any(|part| part == word));
+                violations.extend(found.map(|(word, say)| {
+                    let what = format!("`{word}` in the name `{name}`; say {say}");
+                    Violation::new(path, *number, "plain-words", what)
+                }));
+            }
+        }
+    }
+    violations
+}
+
+/// The words of a name, in small letters: `what_came` and `WhatCame` have two.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut was_small = false;
+    for letter in name.chars() {
+        let begins = letter == '_' || (letter.is_uppercase() && was_small);
+        if begins {
+            parts.push(String::new());
+        }
+        if letter != '_'
+            && let Some(part) = parts.last_mut()
+        {
+            part.extend(letter.to_lowercase());
+        }
+        was_small = letter.is_lowercase() || letter.is_numeric();
+    }
+    parts
 }
 
 fn of_line(words: &[Word], text: &str) -> impl Iterator<Item = usize> {
@@ -195,11 +239,21 @@ mod tests {
 
     #[test]
     fn of_some_words_product_comments_are_free() {
-        let words = [Word { is_out_of_comments: true, ..word("told", 0, "reported") }];
+        let words = [Word { is_nowhere: true, ..word("told", 0, "reported") }];
         let files =
             [("lab/src/a.rs", "// told\nfn a() {}\n"), ("lab/tests/a.rs", "// told\nfn a() {}\n")];
         let found = judge(&Tree::of(&files), &words);
         let places: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.line)).collect();
         assert_eq!(places, [("lab/src/a.rs", 1)]);
+    }
+
+    #[test]
+    fn of_some_words_product_names_are_free() {
+        let words = [nowhere("told", 0, "reported")];
+        let code = "fn was_told() {}\nstruct WasTold;\nfn tell() {}\nfn retold(untold: u8, satellite: u8) {}\n";
+        let files = [("lab/src/a.rs", code), ("lab/tests/a.rs", code), ("xtask/src/a.rs", code)];
+        let found = judge(&Tree::of(&files), &words);
+        let places: Vec<_> = found.iter().map(|it| (it.path.as_str(), it.line)).collect();
+        assert_eq!(places, [("lab/src/a.rs", 1), ("lab/src/a.rs", 2), ("lab/src/a.rs", 3)]);
     }
 }

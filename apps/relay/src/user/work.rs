@@ -196,7 +196,7 @@ impl Relay {
 
     fn begin(&mut self, order: Order, waiting: Work, ports: &mut impl DatagramPorts) {
         match (order, waiting) {
-            (Order::Tell, waiting) => {
+            (Order::State, waiting) => {
                 self.work = waiting;
                 let state = self.state(ports);
                 self.mailbox.answer(Answer::State(state));

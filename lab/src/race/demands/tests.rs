@@ -86,7 +86,7 @@ fn assert_judged(result: &RaceResult, claim: &str, status: ClaimStatus, part: &s
     assert!(is == status && measured.contains(part), "{claim}: {is:?}: {measured}");
 }
 
-use ClaimStatus::{CannotTell, Confirmed, ForTrace, Inconclusive, Refuted};
+use ClaimStatus::{Confirmed, ForTrace, Inconclusive, Refuted, Unanswered};
 
 #[test]
 fn a_ratio_of_two_arms_is_confirmed_refuted_or_left_open() {
@@ -194,18 +194,18 @@ fn no_cost_is_reported_of_a_collapse() {
     assert_judged(
         &result,
         &at("400_000"),
-        CannotTell,
+        Unanswered,
         "packet lost 34.0 % of 400000/s: that is a collapse",
     );
     assert_judged(&result, &at("200_000"), Confirmed, "0.200 times");
     let over = "metric = 'CPU used', arm = 'packet', load_pps = 200_000, over_load_pps = 400_000, at_most = 9.0";
-    assert_judged(&result, over, CannotTell, "packet lost 34.0 %");
+    assert_judged(&result, over, Unanswered, "packet lost 34.0 %");
     let p50 = "metric = 'p50 wire to app', arm = 'packet', load_pps = 400_000, at_most = 9.0";
-    assert_judged(&result, p50, CannotTell, "that is a collapse");
+    assert_judged(&result, p50, Unanswered, "that is a collapse");
     // A loss is what a collapse is, and a rate what is left of it.
     let rate =
         "metric = 'records/s', arm = 'xdp', over = 'packet', load_pps = 400_000, at_least = 0.5";
-    assert_ne!(test(&result, rate).0, CannotTell);
+    assert_ne!(test(&result, rate).0, Unanswered);
     assert_eq!(
         test(&result, "metric = 'loss', arm = 'packet', load_pps = 400_000, at_least = 0.3").0,
         Confirmed
@@ -217,14 +217,14 @@ fn what_this_race_did_not_ask_is_reported_with_the_reason() {
     let result = race(|s| cost(s, 400.0));
     let metric = "metric = 'CPU per record'";
     let beyond = format!("{metric}, arm = 'xdp', load_pps = 14_880_000, at_most = 50.0");
-    assert_judged(&result, &beyond, CannotTell, "14880000/s was not offered in this race");
+    assert_judged(&result, &beyond, Unanswered, "14880000/s was not offered in this race");
     let gone = format!("{metric}, arm = 'gone', over = 'packet', load_pps = 50_000, at_most = 1.0");
-    assert_judged(&result, &gone, CannotTell, "arm `gone` did not run");
+    assert_judged(&result, &gone, Unanswered, "arm `gone` did not run");
     let open = "metric = 'records/s', arm = 'xdp', over = 'packet', at_least = 1.05";
     assert_judged(&result, open, Inconclusive, "no saturating load was found");
     let scenario = scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {open} }}"));
     let [outcome] = &claims(&result, &[], &scenario, false)[..] else { panic!("one claim") };
-    assert_eq!(outcome.status, CannotTell);
+    assert_eq!(outcome.status, Unanswered);
     assert_eq!(outcome.measured, "no saturating load was asked for in this race");
     let silent = race(|s| {
         if s.arm == XDP {
@@ -233,7 +233,7 @@ fn what_this_race_did_not_ask_is_reported_with_the_reason() {
         cost(s, 400.0);
     });
     let claim = format!("{metric}, arm = 'xdp', over = 'packet', load_pps = 50_000, at_most = 1.0");
-    assert_judged(&silent, &claim, CannotTell, "what xdp received of 50000/s is not known");
+    assert_judged(&silent, &claim, Unanswered, "what xdp received of 50000/s is not known");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn figures_are_calculated_and_traces_and_reasons_are_passed_on() {
     assert_eq!(unit.0, Refuted);
     assert!(unit.1.starts_with("128 / 3.26e-6 = 39263804, 1"), "{unit:?}");
     assert_eq!(judged("answered_by = 'trace'"), (ForTrace, BY_TRACE.to_owned()));
-    assert_eq!(judged("cannot = 'no such NIC'"), (CannotTell, "no such NIC".to_owned()));
+    assert_eq!(judged("cannot = 'no such NIC'"), (Unanswered, "no such NIC".to_owned()));
 }
 
 /// A generation's pings: so many, of which each took one of these times, us, scaled.
@@ -300,10 +300,10 @@ fn real_pings_are_asked_by_mean_extremes_and_deviation() {
     let section = result.ping.as_mut().expect("it has one");
     section.pings[XDP].replied = 300;
     let (is, why) = ask(&result, "ping avg", "at_most = 1.0");
-    assert!(is == CannotTell && why.contains("xdp lost 100 of 400 pings"), "{why}");
+    assert!(is == Unanswered && why.contains("xdp lost 100 of 400 pings"), "{why}");
     section_without_pings(&mut result);
     let (is, why) = ask(&result, "ping avg", "at_most = 1.0");
-    assert!(is == CannotTell && why == "no pings were sent", "{why}");
+    assert!(is == Unanswered && why == "no pings were sent", "{why}");
 }
 
 fn section_without_pings(result: &mut RaceResult) {

@@ -226,7 +226,7 @@ fn asked(page: &mut Page, result: &RaceResult) {
             (ClaimStatus::Confirmed, "confirmed"),
             (ClaimStatus::Refuted, "refuted"),
             (ClaimStatus::Inconclusive, "not decided"),
-            (ClaimStatus::CannotTell, "cannot be answered here"),
+            (ClaimStatus::Unanswered, "cannot be answered here"),
             (ClaimStatus::ForTrace, "for a trace"),
         ];
         let counted = counted.map(|(status, word)| (claims(status), word));

@@ -279,7 +279,7 @@ impl Net {
         let Some(conn) = self.conns.get_mut(place as usize) else { return };
         conn.is_armed &= completion.has_more();
         let name = id(place, conn.generation);
-        let mut tell = |what| self.events.push_back(Event { conn: name, what });
+        let mut push = |what| self.events.push_back(Event { conn: name, what });
         // Nothing more will come after an end.
         let mut goes_on = true;
         match (completion.outcome(), completion.buffer()) {
@@ -288,16 +288,16 @@ impl Net {
                 counters.rx_frames += 1;
                 counters.rx_bytes += bytes as u64;
                 let complete = self.buffers.take_bundle(first, bytes, |buffer, bytes| {
-                    tell(What::Bytes { buffer, bytes });
+                    push(What::Bytes { buffer, bytes });
                 });
                 if !complete {
                     goes_on = false;
-                    tell(What::Broken);
+                    push(What::Broken);
                 }
             }
             (Ok(bytes), _) => {
                 goes_on = false;
-                tell(if bytes == 0 { What::Finished } else { What::Broken });
+                push(if bytes == 0 { What::Finished } else { What::Broken });
             }
             (Err(error), _) => match error.raw_os_error() {
                 // Nothing is lost: the bytes wait in the socket.
@@ -305,7 +305,7 @@ impl Net {
                 Some(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => (),
                 _ => {
                     goes_on = false;
-                    tell(What::Broken);
+                    push(What::Broken);
                 }
             },
         }

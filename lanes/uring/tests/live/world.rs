@@ -2,8 +2,8 @@
 //! and far ends live. It disappears when it is dropped.
 
 use crate::cables::Inside;
-use laneway_core::LaneError;
 use laneway_netns::{Namespace, can_create};
+use laneway_testkit::young_enough;
 use laneway_uring::{UringTcp, UringUdp};
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -35,11 +35,7 @@ impl World {
     /// Why this kernel is too old for a spec of streams, if it is.
     pub(crate) fn obtains(&self, spec: &str) -> Result<(), String> {
         let spec = spec.parse().expect("well formed");
-        match self.inside(|| UringTcp::open(&spec, &[(Ipv4Addr::LOCALHOST, 0).into()])) {
-            Err(missing @ LaneError::CapMissing { needs: Some(_), .. }) => Err(missing.to_string()),
-            Ok(_) => Ok(()),
-            Err(e) => panic!("{e}"),
-        }
+        young_enough(&self.inside(|| UringTcp::open(&spec, &[(Ipv4Addr::LOCALHOST, 0).into()])))
     }
 
     /// A lane with one UDP port and a plain socket, both where the kernel chose.
