@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 /// Files that a worker has beside its connections: its lane's own, the bell, logs, what is read now and then.
 const OWN: usize = 32;
 
-/// How many files the process may have open (RLIMIT_NOFILE); a table of files may be no longer.
+/// How many files the process may have open (RLIMIT_NOFILE).
 pub fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX)

@@ -1,8 +1,8 @@
 //! Lane `uring`: the kernel's sockets through io_uring, in all three shapes.
 //!
 //! [`UringUdp`] carries datagrams, [`UringTcp`] byte streams, [`UringFrames`] Ethernet frames (of
-//! AF_PACKET sockets). Each worker has one ring, made for one thread (SINGLE_ISSUER, DEFER_TASKRUN),
-//! with its files registered; one multishot request per socket receives into buffers that the kernel
+//! AF_PACKET sockets). Each worker has one ring, made for one thread (SINGLE_ISSUER, DEFER_TASKRUN);
+//! one multishot request per socket receives into buffers that the kernel
 //! picks from a ring of provided ones, armed or, where the worker comes round anyway, looking; what an
 //! app sends in a turn leaves with one call.
 //!

@@ -18,8 +18,9 @@
 //! request into reused memory is not. So a lane may be dropped with requests in flight.
 //!
 //! **Files.** A request names its socket by descriptor, which the kernel looks up when it takes the request: a lane
-//! keeps a socket open until no request that names it is queued, and so longer than its ring. The ring has no table of
-//! files: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") it would keep a file that left
+//! keeps a socket open until no request that names it is [queued](Ring::has_queued); what is queued when a lane is dropped
+//! is taken by its ring, which goes before the sockets. (A closed descriptor is soon that of another file.) The ring has no
+//! table of files: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") it would keep a file that left
 //! its table for as long as an older request of the table runs, and an accept runs for ever. Closed connections would
 //! hold their memory, and closed ports their addresses and groups.
 //!
@@ -154,6 +155,12 @@ impl Ring {
     /// Takes part in owning what requests name, until every request has ended.
     pub(crate) fn keep(&mut self, memory: &Rc<Memory>) {
         self.kept.push(memory.clone());
+    }
+
+    /// True while a request was pushed that the kernel has not taken: it has not looked up the file that the request
+    /// names.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queued > 0
     }
 
     /// True when the ring calls itself by number.

@@ -349,16 +349,10 @@ impl UringTcp {
         }
         let Net { ring, conns, .. } = &mut self.net;
         let drained = ring.drain(GRACE_WAITS, |completion| ended_at_last(conns, completion));
-        for listener in &mut self.net.listeners {
-            listener.socket = None;
-        }
-        for conn in &mut self.net.conns {
-            conn.is_open = false;
-            if let Some(socket) = conn.socket.take().filter(|_| !conn.halves.is_quiet()) {
-                // Its peer does not take what was sent without a copy, and the kernel would read that
-                // memory until it does.
-                sys::reset_on_close(socket.as_fd());
-            }
+        self.net.conns.iter_mut().for_each(|conn| conn.is_open = false);
+        // Without memory for requests the kernel takes none: then sockets go with the lane, behind the ring.
+        if !self.net.ring.has_queued() {
+            self.net.close_sockets();
         }
         if !drained {
             let Net { ring, conns, .. } = &mut self.net;

@@ -202,12 +202,18 @@ impl Trains {
         })
     }
 
-    /// A port has this place, of which nothing else is known. Its socket is open until none of its messages is under
-    /// way.
+    /// A port has this place, of which nothing else is known. Its socket is open until the kernel has every message.
     pub(crate) fn enter(&mut self, egress: u16, socket: RawFd) {
         let egress = usize::from(egress);
         self.exits.resize(self.exits.len().max(egress + 1), Exit::CLOSED);
         self.exits[egress] = Exit { socket, ..Exit::CLOSED };
+    }
+
+    /// The port of this place is gone.
+    pub(crate) fn leave(&mut self, egress: u16) {
+        if let Some(exit) = self.exits.get_mut(usize::from(egress)) {
+            *exit = Exit::CLOSED;
+        }
     }
 
     /// True when a slot can be opened.

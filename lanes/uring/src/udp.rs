@@ -44,7 +44,7 @@ use laneway_kinds::{Places, place_of};
 use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns};
 use laneway_spec::LaneSpec;
 use out::{Out, Way};
-use port::{Closing, Port, source, template};
+use port::{Closing, NO_SOCKET, Port, source, template};
 use std::{
     collections::VecDeque,
     io, mem,
@@ -83,6 +83,7 @@ pub struct UringUdp {
 }
 
 struct Core {
+    // In front of the sockets: it is dropped before they are.
     ring: Ring,
     /// What the ring has of what can be asked for.
     obtained: CapSet,
@@ -500,12 +501,17 @@ impl Core {
         let Core { closing, ports, trains, ring, buffers, template, .. } = self;
         let header = template.at_typed::<libc::msghdr>(0);
         closing.retain_mut(|closed| {
+            // The address is free when the last request of it ends, whatever memory is still read without a copy.
+            closed.socket.take_if(|_| !ring.has_queued());
             let end = closed.receiving.end();
-            let source = source(closed.id, &closed.socket);
+            let source = source(closed.id, NO_SOCKET);
             // SAFETY: a cancel names no memory.
             unsafe { closed.receiving.ask(end, ring, buffers, source, header) };
-            let is_over = closed.receiving.has_ended() && !trains.is_under_way(source.port);
+            let is_over = closed.socket.is_none()
+                && closed.receiving.has_ended()
+                && !trains.is_under_way(source.port);
             if is_over {
+                trains.leave(source.port);
                 ports.free(closed.id);
             }
             !is_over
@@ -526,7 +532,7 @@ impl Core {
         self.buffers.publish();
         let counters = port.counters();
         let Port { receiving, socket, .. } = port;
-        self.closing.push(Closing { id, receiving, socket });
+        self.closing.push(Closing { id, receiving, socket: Some(socket) });
         self.bury();
         self.ring.submit().and_then(|()| self.reap()).map_err(ring_failed)?;
         self.bury();

@@ -22,6 +22,7 @@ use std::{
 
 /// Everything but the bytes received.
 pub(super) struct Net {
+    // In front of the sockets: it is dropped before they are.
     pub(super) ring: Ring,
     pub(super) listeners: Vec<Listener>,
     /// Grows in steps up to `conns_max`, and never shrinks.
@@ -454,6 +455,20 @@ impl Net {
         self.arm();
         self.ring.submit()?;
         self.reap()
+    }
+
+    /// Lets go of every socket; requests that the kernel has taken go on until they are cancelled.
+    pub(super) fn close_sockets(&mut self) {
+        for listener in &mut self.listeners {
+            listener.socket = None;
+        }
+        for conn in &mut self.conns {
+            if let Some(socket) = conn.socket.take().filter(|_| !conn.halves.is_quiet()) {
+                // Its peer does not take what was sent without a copy, and the kernel would read that
+                // memory until it does.
+                sys::reset_on_close(socket.as_fd());
+            }
+        }
     }
 
     /// True when there is something to do without anything arriving.

@@ -20,7 +20,7 @@ use std::{
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
 };
 
 pub(super) struct Port {
@@ -57,14 +57,14 @@ pub(super) struct Port {
 pub(super) struct Closing {
     pub(super) id: PortId,
     pub(super) receiving: Receiving,
-    /// Open, and its address taken, until no request names it.
-    pub(super) socket: OwnedFd,
+    /// Open, and its address taken, until the kernel has every request that names it.
+    pub(super) socket: Option<OwnedFd>,
 }
 
 impl Port {
     /// What its receives take from.
     pub(super) fn source(&self) -> Source {
-        source(self.id, &self.socket)
+        source(self.id, self.socket.as_raw_fd())
     }
 
     /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
@@ -245,9 +245,12 @@ impl Port {
     }
 }
 
+/// Stands for the socket of a port that receives no more: a cancel names none.
+pub(super) const NO_SOCKET: RawFd = -1;
+
 /// What receives of a port take from.
-pub(super) fn source(id: PortId, socket: &OwnedFd) -> Source {
-    Source { socket: socket.as_raw_fd(), port: place_of(id) as u16, group: GROUP }
+pub(super) fn source(id: PortId, socket: RawFd) -> Source {
+    Source { socket, port: place_of(id) as u16, group: GROUP }
 }
 
 /// The message header of every receive: only its two lengths matter.
