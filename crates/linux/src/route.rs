@@ -9,6 +9,8 @@ use std::{fs, io};
 
 /// `RTF_REJECT` of `<linux/route.h>`: a route that refuses, through no interface. Every kernel has one on `lo`.
 const REJECT: u32 = 0x200;
+/// `RTF_ADDRCONF` of `<linux/ipv6_route.h>`: from a router advertisement.
+const ADVERTISED: u32 = 0x4_0000;
 
 /// Refuses `interface` for `lane` when a default route of this thread's network namespace leaves by it.
 ///
@@ -24,13 +26,20 @@ pub fn refuse_default_route(
     // `thread-self`, because `/proc/net` speaks of the main thread's namespace.
     let ipv4 = table(lane, "/proc/thread-self/net/route")?;
     let ipv6 = table(lane, "/proc/thread-self/net/ipv6_route")?;
-    if !default_ipv4(&ipv4).chain(default_ipv6(&ipv6)).any(|name| name == interface) {
-        return Ok(());
-    }
+    let mut of_ipv6 = default_ipv6(&ipv6).filter(|(name, _)| *name == interface);
+    let carries = match of_ipv6.next() {
+        _ if default_ipv4(&ipv4).any(|name| name == interface) => "the default route".to_owned(),
+        None => return Ok(()),
+        Some((_, true)) => format!(
+            "an IPv6 default route, which a router advertisement gave it (`ip -6 route del default dev {interface}` \
+             takes it away, `sysctl net.ipv6.conf.{interface}.accept_ra=0` keeps others off)"
+        ),
+        Some((_, false)) => "the default route".to_owned(),
+    };
     Err(LaneError::Refused {
         lane: lane.to_owned(),
         name: interface.to_owned(),
-        why: format!("it carries the default route, and {why}"),
+        why: format!("it carries {carries}, and {why}"),
         hint: hint.to_owned(),
     })
 }
@@ -56,14 +65,15 @@ fn default_ipv4(table: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Interfaces with a default route in the form of `/proc/net/ipv6_route`: destination, its prefix
-/// length, source, its prefix length, next hop, metric, two counts, flags, name.
-fn default_ipv6(table: &str) -> impl Iterator<Item = &str> {
+/// length, source, its prefix length, next hop, metric, two counts, flags, name. True of those that a router
+/// advertisement gave.
+fn default_ipv6(table: &str) -> impl Iterator<Item = (&str, bool)> {
     table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (&flags, &name) = (fields.get(8)?, fields.get(9)?);
         let flags = u32::from_str_radix(flags, 16).ok()?;
         let is_default = fields[0].bytes().all(|b| b == b'0') && fields[1] == "00";
-        (is_default && flags & REJECT == 0).then_some(name)
+        (is_default && flags & REJECT == 0).then_some((name, flags & ADVERTISED != 0))
     })
 }
 
@@ -85,7 +95,7 @@ mod tests {
     #[test]
     fn hostile_tables_are_no_default_route() {
         for table in ["", "\n\n", "eth0", "eth0 00000000", "x 00 y", "00 eth0"] {
-            assert_eq!(default_ipv4(table).chain(default_ipv6(table)).count(), 0, "{table:?}");
+            assert_eq!(default_ipv4(table).count() + default_ipv6(table).count(), 0, "{table:?}");
         }
     }
 
@@ -95,9 +105,10 @@ mod tests {
         let table = format!(
             "{zero} 00 {zero} 00 fd000000000000000000000000000001 00000400 2 0 00000003 eth0\n\
              {zero} 80 {zero} 00 {zero} 00000000 2 0 80200001 eth1\n\
+             {zero} 00 {zero} 00 fe800000000000000000000000000001 00000400 1 0 00450003 eth2\n\
              {zero} 00 {zero} 00 {zero} ffffffff 1 0 00200200 lo\n\
              cut off"
         );
-        assert_eq!(default_ipv6(&table).collect::<Vec<_>>(), ["eth0"]);
+        assert_eq!(default_ipv6(&table).collect::<Vec<_>>(), [("eth0", false), ("eth2", true)]);
     }
 }
