@@ -14,7 +14,7 @@ use laneway_trace_read::{FunctionKey, PAGE_FAULT, SOFTIRQ_BASE};
 
 use crate::calls::{self, Kind};
 use crate::ledger::{Paused, STRETCH_NS_MIN, Sum, Taken};
-use crate::machine::{Own, ThreadState};
+use crate::machine::{PseudoCall, ThreadState};
 use crate::model::Model;
 use crate::result::{
     ACCOUNTS_MAX, Account, AccountPart, CalibrationSource, Layer, PARTS_MAX, Part,
@@ -417,7 +417,13 @@ impl<'a> Books<'a> {
     }
 
     fn is_kernels(&self, row: u32) -> bool {
-        let kernel = [Own::Preempted, Own::Waiting, Own::Interrupt, Own::Syscall, Own::PageFault];
+        let kernel = [
+            PseudoCall::Preempted,
+            PseudoCall::Waiting,
+            PseudoCall::Interrupt,
+            PseudoCall::Syscall,
+            PseudoCall::PageFault,
+        ];
         kernel.iter().any(|&own| self.model.row_of[own as usize] == row)
     }
 

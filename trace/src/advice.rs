@@ -1,4 +1,4 @@
-//! What to try, and what not to (specification 6.6).
+//! What to try, and what not to.
 //!
 //! First comes a cure for each cause, in the order of causes: what it can win at most is the share of the cause, and the
 //! command would show that it wins nothing. Then the rules about the recording itself, and about what was looked for.

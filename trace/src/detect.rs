@@ -1,4 +1,4 @@
-//! The detectors D1 to D12 (specification 6.5): a value with an interval, where it was seen, and how sure.
+//! The detectors: a value with an interval, where it was seen, and how sure.
 //!
 //! A detector says one of four things: it fired, it looked and found nothing, the trace has too many holes, or the trace
 //! does not hold what it needs. It never names a cause it has no proof of: without a kernel join a stall is
@@ -22,7 +22,7 @@ use std::thread;
 pub(crate) use durations::levels;
 pub(crate) use kernel::{cause, cause_name, stalls};
 
-/// Cut calls beyond this share withhold maxima and periods (specification 6.2).
+/// Cut calls beyond this share withhold maxima and periods.
 pub(crate) const CUT_SHARE_MAX: f64 = 0.001;
 
 /// A silence so many times as long as its function usually takes is none of its work.

@@ -8,7 +8,7 @@ const FINE_BITS: u32 = 5;
 const FINE: u64 = 1 << FINE_BITS;
 /// Coarse buckets per doubling, for results.
 const COARSE_BITS: u32 = 2;
-/// Samples that must lie beyond a percentile for it to be given (protocol P7).
+/// Samples that must lie beyond a percentile for it to be given.
 const TAIL_SAMPLES_MIN: f64 = 50.0;
 
 /// The bucket of a duration. Linear below 32 ns, then 32 per doubling.

@@ -14,7 +14,7 @@ use laneway_trace_read::FunctionKey;
 
 use crate::histogram::Histogram;
 use crate::ledger::Taken;
-use crate::machine::{Counts, Machine, Own, ThreadState};
+use crate::machine::{Counts, Machine, PseudoCall, ThreadState};
 use crate::points::Pools;
 use crate::result::{Calibration, CalibrationSource, Layer, Packets, Span};
 use crate::rules::{PollResult, Rules};
@@ -159,7 +159,7 @@ impl Model {
             let series = std::mem::replace(&mut state.series, crate::series::Series::new(1));
             timed.push(by_row(series.finish(), &row_of, rows.len()));
         }
-        let keys = machine.keys.iter().zip(&row_of).skip(Own::ALL.len());
+        let keys = machine.keys.iter().zip(&row_of).skip(PseudoCall::ALL.len());
         let keys = keys.map(|(&key, &row)| (key, row)).collect();
         let recorded = recorded(&machine.states, span);
         let packets =
@@ -187,7 +187,7 @@ impl Model {
         model
     }
 
-    /// Takes the tracer's cost off (specification 6.4):
+    /// Takes the tracer's cost off:
     /// self' = self - calls inside - child calls outside, total' = total - calls inside - (inside + outside)
     /// calls of all descendants; never below 0.
     fn correct(&mut self) {
@@ -365,7 +365,7 @@ fn rows(keys: &[FunctionKey], name: &mut dyn FnMut(FunctionKey) -> Name) -> (Vec
     let mut by_name: HashMap<String, u32> = HashMap::new();
     let mut row_of = Vec::with_capacity(keys.len());
     for (number, &key) in keys.iter().enumerate() {
-        let own = Own::ALL.get(number);
+        let own = PseudoCall::ALL.get(number);
         let Name { text, known } = match own {
             Some(own) => Name { text: own.name().to_owned(), known: true },
             None => name(key),

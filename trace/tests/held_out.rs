@@ -1,5 +1,5 @@
 //! Detectors against traces that they were not made on: each is drawn by chance, with another program, CPU, load and
-//! size of the fault (specification 6.8). The seeds are none that a threshold was chosen by.
+//! size of the fault. The seeds are none that a threshold was chosen by.
 //!
 //! `LANEWAY_HELD_OUT_FROM` and `LANEWAY_HELD_OUT_TRACES` choose others and more of them.
 

@@ -1,4 +1,4 @@
-//! The stack machine's rules, one each (specification 6.2).
+//! The stack machine's rules, one each.
 
 use laneway_trace::result::Analysis;
 use laneway_trace::{Analyzer, Name, Options, Source};

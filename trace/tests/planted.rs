@@ -1,4 +1,4 @@
-//! Detectors and advice against traces whose truth is known (specification 6.8), over many seeds.
+//! Detectors and advice against traces whose truth is known, over many seeds.
 
 #[macro_use]
 mod scoring;

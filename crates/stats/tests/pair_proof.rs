@@ -1,5 +1,5 @@
 //! The judge of pairs on trial: races on a simulated machine whose truth is known, looked at after
-//! every generation and stopped as soon as everything is decided (protocol P15).
+//! every generation and stopped as soon as everything is decided.
 //!
 //! Every figure counts whole races. Seeds are fixed, so a failure is a change of the statistics and
 //! never bad luck; bounds are the protocol's, and a failure names machine and seed. The ignored tests
