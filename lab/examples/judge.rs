@@ -44,6 +44,9 @@ const FALSE_MAX: f64 = 0.05;
 const NAMES: [&str; 2] = ["judged-a", "judged-b"];
 /// Datagrams between two entries in a program's book.
 const BOOKED_EVERY: u64 = 100;
+/// What both programs burn beside each datagram. Reading the clock twice takes some hundred nanoseconds, and less
+/// than that cannot be burned: without this a small share of a fast program's cost would be no difference at all.
+const BOTH_BURN_NS: u64 = 1_000;
 /// A hog's period: it burns its share of this and sleeps for the rest.
 const PERIOD: Duration = Duration::from_millis(5);
 /// The assumed cost of the first program before a race has measured it, ns per datagram.
@@ -104,8 +107,8 @@ fn burn(ns: u64) -> u64 {
     }
 }
 
-/// A program that is judged: sends every datagram back, burns `extra_ns` beside each, and keeps book of datagrams and
-/// nanoseconds burned. Both programs burn, one of them nothing, so that they differ in the amount alone.
+/// A program that is judged: sends every datagram back, burns `extra_ns` more beside each than both burn, and keeps
+/// book of datagrams and nanoseconds burned, so that they differ in the amount alone.
 fn serve(address: &str, extra_ns: u64, book: &str) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind(address)?;
     let book = format!("{book}.{}", process::id());
@@ -113,7 +116,7 @@ fn serve(address: &str, extra_ns: u64, book: &str) -> Result<(), Box<dyn Error>>
     let (mut answered, mut burned_ns) = (0, 0);
     loop {
         let (length, sender) = socket.recv_from(&mut bytes)?;
-        burned_ns += burn(extra_ns);
+        burned_ns += burn(BOTH_BURN_NS + extra_ns);
         socket.send_to(&bytes[..length], sender)?;
         answered += 1;
         if answered % BOOKED_EVERY == 0 {
@@ -278,7 +281,7 @@ impl Trial {
         fs::remove_dir_all(&out)?;
         let reported = Reported::read(&serde_json::from_str(&text)?, seconds);
         let [a, b] = NAMES.map(|name| burned_ns(&self.folder.join(format!("{name}.book"))));
-        // What the first burns it burns in its own cost as well: reading the clock twice.
+        // What the first burns is in its own cost as well.
         let base_ns = reported.base_ns.unwrap_or(self.base_ns);
         self.base_ns = base_ns;
         Ok((reported, 1.0 + (b? - a?) / base_ns))

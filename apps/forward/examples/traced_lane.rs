@@ -6,16 +6,17 @@
 //! cargo run --release -p laneway-forward --example traced_lane -- [SECONDS [SPEC]]
 //! ```
 //!
-//! One process, one lane of DPDK (`dpdk:net_af_xdp,idle=spin,burst=32` unless another is given) on two cables in a namespace of
-//! its own, or with net_tap on two TAP devices; one worker on CPU 0, a flood of short frames from CPU 1. Segments of 100 ms
-//! without, with and without a trace take turns in an order drawn at random, so that neither the process nor what the machine
-//! does meanwhile is in the ratio. The trace is what `laneway run forward --trace DIR` writes: its thread is not pinned, and
-//! shares CPU 0 where the flood leaves it nothing of CPU 1.
+//! One process, one lane of DPDK (`dpdk:net_af_xdp,idle=spin,burst=32` unless another is given) on two cables in a
+//! namespace of its own, or with net_tap on two TAP devices; one worker on CPU 0, a flood of short frames from CPU 1.
+//! Segments of 100 ms without, with and without a trace take turns in an order drawn at random, so that neither the
+//! process nor what the machine does meanwhile is in the ratio. The trace is what `laneway run forward --trace DIR`
+//! writes: its thread is not pinned, and shares CPU 0 where the flood leaves it nothing of CPU 1.
 //!
-//! Printed are the medians of the ratios with their 95 % intervals (order statistics), of the traced segment and of the second
-//! untraced one against the first; records and empty polls per frame; and the CPU time of the thread that writes the records. A
-//! worker with many empty polls is not full: then the flood is the limit, and the ratio says nothing about the tracer (a TAP
-//! device takes some 250,000 frames a second from a socket, which is half of what the worker takes).
+//! Printed are the medians of the ratios with their 95 % intervals (order statistics), of the traced segment and of
+//! the second untraced one against the first; records and empty polls per frame; and the CPU time of the thread that
+//! writes the records. A worker with many empty polls is not full: then the flood is the limit, and the ratio says
+//! nothing about the tracer (a TAP device takes some 250,000 frames a second from a socket, which is half of what the
+//! worker takes).
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "it is a program")]
 

@@ -18,11 +18,11 @@
 //! request into reused memory is not. So a lane may be dropped with requests in flight.
 //!
 //! **Files.** A request names its socket by descriptor, which the kernel looks up when it takes the request: a lane
-//! keeps a socket open until no request that names it is [queued](Ring::has_queued); what is queued when a lane is dropped
-//! is taken by its ring, which goes before the sockets. (A closed descriptor is soon that of another file.) The ring has no
-//! table of files: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") it would keep a file that left
-//! its table for as long as an older request of the table runs, and an accept runs for ever. Closed connections would
-//! hold their memory, and closed ports their addresses and groups.
+//! keeps a socket open until no request that names it is [queued](Ring::has_queued); what is queued when a lane is
+//! dropped is taken by its ring, which goes before the sockets. (A closed descriptor is soon that of another file.)
+//! The ring has no table of files: before Linux 6.13 ("io_uring/rsrc: get rid of per-ring io_rsrc_node list") it
+//! would keep a file that left its table for as long as an older request of the table runs, and an accept runs for
+//! ever. Closed connections would hold their memory, and closed ports their addresses and groups.
 //!
 //! Completions that do not fit the completion queue are kept by the kernel and counted here as an
 //! overflow; those that it lost (it had no memory) end the lane, because it is no longer known
