@@ -24,17 +24,17 @@ use laneway_core::{Clock, FrameLane, Lane, PortId, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_engine::{Control, MonotonicClock, Stop, pin_to_cpu, run_frames};
 use laneway_forward::{Config, Forward};
-use laneway_netns::Namespace;
+use laneway_netns::{Namespace, VethOptions, VethPair, memory_folder};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_spec::IdlePolicy;
-use laneway_testkit::{Random, UdpFrame};
+use laneway_stats::{BlockOrder, quantile};
+use laneway_testkit::UdpFrame;
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot};
 use std::{
     env,
     error::Error,
     fs,
     path::Path,
-    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -48,31 +48,37 @@ const SEGMENT_NS: u64 = 100_000_000;
 const ROUNDS_MAX: u64 = 250;
 const FLOOD_BURST: usize = 64;
 
+/// What the rings have kept is taken in this time.
+const LEAD_NS: u64 = 10_000_000;
+
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// Two cables, with what they need to carry native XDP.
-fn lay_cables() -> Result<(), Failed> {
-    let ip = |arguments: &[&str]| match Command::new("ip").args(arguments).status()?.success() {
-        true => Ok(()),
-        false => Err(Failed::from(format!("`ip {}` failed", arguments.join(" ")))),
-    };
-    for (near, far) in INTERFACES.into_iter().zip(FAR_ENDS) {
-        ip(&["link", "add", near, "type", "veth", "peer", "name", far])?;
-        ip(&["link", "set", near, "up"])?;
-        ip(&["link", "set", far, "up"])?;
-    }
-    Ok(())
-}
-
-/// Frames per second of one segment.
-fn segment(lane: &mut DpdkLane, app: &mut Forward, trace: TraceSlot) -> Result<f64, Failed> {
+/// Runs the worker for so long; frames per second.
+fn run(
+    lane: &mut DpdkLane,
+    app: &mut Forward,
+    trace: TraceSlot,
+    time_ns: u64,
+) -> Result<f64, Failed> {
     let before = lane.counters(IN).rx_frames;
     let began_ns = MonotonicClock.now_ns();
-    let stop = Stop::new().with_deadline_ns(began_ns + SEGMENT_NS);
+    let stop = Stop::new().with_deadline_ns(began_ns + time_ns);
     let control = Control { stop, trace, ..Control::default() };
     run_frames(lane, app, &MonotonicClock, IdlePolicy::Spin, &control)?;
     let seconds = (MonotonicClock.now_ns() - began_ns) as f64 / 1e9;
     Ok((lane.counters(IN).rx_frames - before) as f64 / seconds)
+}
+
+/// One segment, behind a lead that takes what the rings have kept while nothing ran: it took longer to make a trace than
+/// to make none, and a full ring at the begin would pass for speed.
+fn segment(lane: &mut DpdkLane, app: &mut Forward, trace: TraceSlot) -> Result<f64, Failed> {
+    run(lane, app, TraceSlot::empty(), LEAD_NS)?;
+    run(lane, app, trace, SEGMENT_NS)
+}
+
+/// The lane makes its devices itself.
+fn is_tap(spec: &str) -> bool {
+    spec.contains("net_tap")
 }
 
 /// Sends copies of a frame by `interface` until it is over.
@@ -109,38 +115,31 @@ fn cpu_ns(name: &str) -> u64 {
 }
 
 /// The median and its 95 % interval by order statistics (the normal approximation of the binomial's ranks).
-fn median(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let n = values.len() as f64;
-    let at = |rank: f64| values[(rank.max(0.0) as usize).min(values.len() - 1)];
-    let half = 1.96 * n.sqrt() / 2.0;
-    [at(n / 2.0), at(n / 2.0 - half), at(n / 2.0 + half)]
+fn median(values: &[f64]) -> Result<[f64; 3], Failed> {
+    let half = 1.96 / (values.len() as f64).sqrt() / 2.0;
+    let at = |q: f64| quantile(values, q.clamp(0.0, 1.0));
+    Ok([at(0.5)?, at(0.5 - half)?, at(0.5 + half)?])
 }
 
-fn measure(rounds: u64, spec: &str, folder: &Path) -> Result<(), Failed> {
+fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
     // The thread that writes is started before this one is pinned, as in a run.
     let session = Session::create(folder, SessionOptions::default())?;
-    let is_tap = spec.contains("net_tap");
-    if !is_tap {
-        lay_cables()?;
-    }
     pin_to_cpu(0)?;
     let mut lane = DpdkLane::open(&spec.parse()?, &INTERFACES, false)?;
     let mut app = Forward::new(Config::default())?;
     let before = lane.counters(IN);
     let is_over = AtomicBool::new(false);
-    let mut random = Random::seeded(MonotonicClock.now_ns());
+    let order = BlockOrder::new(3, rounds, MonotonicClock.now_ns())?;
     let (mut on, mut again, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let (mut traced_frames, mut writer_ns) = (0.0, 0);
     thread::scope(|scope| {
-        let from = if is_tap { INTERFACES[0] } else { FAR_ENDS[0] };
+        let from = if is_tap(spec) { INTERFACES[0] } else { FAR_ENDS[0] };
         let flooding = scope.spawn(|| flood(from, &is_over));
         let measured = (|| {
             segment(&mut lane, &mut app, TraceSlot::empty())?;
-            for round in 0..rounds {
+            for (round, block) in order.blocks().enumerate() {
                 let mut found = [0.0; 3];
-                let first = random.below(3) as usize;
-                for which in (0..3).map(|turn| (first + turn) % 3) {
+                for &which in block {
                     let trace = match which {
                         1 => {
                             let thread = ThreadInfo::current(format!("worker-{round}"));
@@ -166,10 +165,10 @@ fn measure(rounds: u64, spec: &str, folder: &Path) -> Result<(), Failed> {
         measured
     })?;
     let records: u64 = session.finish()?.iter().map(|thread| thread.records + thread.lost).sum();
-    let [rate, ..] = median(rates);
+    let [rate, ..] = median(&rates)?;
     println!("{spec}: {rate:.0} frames/s untraced, median of {rounds} segments of 100 ms");
     for (what, ratios) in [("traced", on), ("untraced again", again)] {
-        let [ratio, lower, upper] = median(ratios);
+        let [ratio, lower, upper] = median(&ratios)?;
         println!("{what}: {ratio:.4} times the rate ({lower:.4} to {upper:.4})");
     }
     let after = lane.counters(IN);
@@ -178,7 +177,7 @@ fn measure(rounds: u64, spec: &str, folder: &Path) -> Result<(), Failed> {
         records as f64 / traced_frames,
         (after.polls_empty - before.polls_empty) as f64
             / (after.rx_frames - before.rx_frames) as f64,
-        100.0 * writer_ns as f64 / (rounds * SEGMENT_NS) as f64,
+        100.0 * writer_ns as f64 / (rounds as f64 * SEGMENT_NS as f64),
     );
     Ok(())
 }
@@ -187,10 +186,15 @@ fn main() -> Result<(), Failed> {
     let mut arguments = env::args().skip(1);
     let seconds: u64 = arguments.next().map_or(Ok(60), |text| text.parse())?;
     let spec = arguments.next().unwrap_or_else(|| SPEC.to_owned());
-    let rounds = (seconds * 1_000_000_000 / SEGMENT_NS / 3).clamp(1, ROUNDS_MAX);
-    let folder = env::temp_dir().join(format!("laneway-traced-lane-{}", std::process::id()));
+    let rounds = (seconds * 1_000_000_000 / (SEGMENT_NS + LEAD_NS) / 3).clamp(1, ROUNDS_MAX);
+    // In memory that goes with the process, however it ends.
+    let folder = memory_folder()?.join("traced-lane");
     let namespace = Namespace::create("traced")?;
-    let measured = namespace.enter(|| measure(rounds, &spec, &folder));
-    fs::remove_dir_all(&folder)?;
-    measured?
+    let cable = |i: usize| {
+        let options = VethOptions::default();
+        VethPair::create(&namespace, INTERFACES[i], &namespace, FAR_ENDS[i], &options)
+    };
+    let cables = if is_tap(&spec) { 0..0 } else { 0..INTERFACES.len() };
+    let _cables = cables.map(cable).collect::<Result<Vec<_>, _>>()?;
+    namespace.enter(|| measure(rounds as usize, &spec, &folder))?
 }
