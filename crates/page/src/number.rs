@@ -10,7 +10,7 @@
 const GROUP: char = '\u{202f}';
 /// Between a number and its unit: no line break.
 const TIE: char = '\u{a0}';
-/// The smallest percentage that is shown by its digits: nothing here is measured more finely.
+/// The smallest percentage that is shown by its digits.
 const PERCENT_MIN: f64 = 0.001;
 /// Stands for a figure that is not there.
 pub const ABSENT: &str = "\u{2013}";

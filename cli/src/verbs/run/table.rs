@@ -227,13 +227,12 @@ impl<A: AppCommand<Report: Clone>> Ending<'_, A> {
         if has_workers {
             terminal::note(by_worker::<A>(self.run, ran).trim_end());
         }
-        let On { lane, interfaces, .. } = self.on;
+        let On { spec, lane, interfaces, .. } = self.on;
         let sees_frames = A::shape(self.run, lane).is_ok_and(|shape| sees_frames(lane, shape));
         let joined = self.report.counters().drops(DropReason::RxTooLong);
-        // No interface has a colon in its name: that is a PCI device, of which `ethtool` knows nothing.
-        let cables: Vec<String> =
-            interfaces.iter().filter(|name| !name.contains(':')).cloned().collect();
-        if let Some(line) = too_long(joined, &cables).filter(|_| sees_frames) {
+        // Ports that a spec names are devices, of which `ethtool` knows nothing.
+        let known = if (lane.named_ports)(spec).is_empty() { interfaces } else { &[] };
+        if let Some(line) = too_long(joined, known).filter(|_| sees_frames) {
             terminal::note(&line);
         }
     }
