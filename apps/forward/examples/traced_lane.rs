@@ -27,8 +27,7 @@ use laneway_forward::{Config, Forward};
 use laneway_netns::{Namespace, VethOptions, VethPair, memory_folder};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_spec::IdlePolicy;
-use laneway_stats::{BlockOrder, quantile};
-use laneway_testkit::UdpFrame;
+use laneway_testkit::{Random, UdpFrame};
 use laneway_tracer::{Session, SessionOptions, ThreadInfo, TraceSlot};
 use std::{
     env,
@@ -69,8 +68,8 @@ fn run(
     Ok((lane.counters(IN).rx_frames - before) as f64 / seconds)
 }
 
-/// One segment, behind a lead that takes what the rings have kept while nothing ran: it took longer to make a trace than
-/// to make none, and a full ring at the begin would pass for speed.
+/// One segment, behind a lead that takes what the rings have kept while nothing ran: it takes longer to make a trace
+/// than to make none, and a full ring at the begin would pass for speed.
 fn segment(lane: &mut DpdkLane, app: &mut Forward, trace: TraceSlot) -> Result<f64, Failed> {
     run(lane, app, TraceSlot::empty(), LEAD_NS)?;
     run(lane, app, trace, SEGMENT_NS)
@@ -115,13 +114,14 @@ fn cpu_ns(name: &str) -> u64 {
 }
 
 /// The median and its 95 % interval by order statistics (the normal approximation of the binomial's ranks).
-fn median(values: &[f64]) -> Result<[f64; 3], Failed> {
-    let half = 1.96 / (values.len() as f64).sqrt() / 2.0;
-    let at = |q: f64| quantile(values, q.clamp(0.0, 1.0));
-    Ok([at(0.5)?, at(0.5 - half)?, at(0.5 + half)?])
+fn median(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let (n, last) = (values.len() as f64, values.len() - 1);
+    let half = 1.96 * n.sqrt() / 2.0;
+    [n / 2.0, n / 2.0 - half, n / 2.0 + half].map(|rank| values[(rank.max(0.0) as usize).min(last)])
 }
 
-fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
+fn measure(rounds: u64, spec: &str, folder: &Path) -> Result<(), Failed> {
     // The thread that writes is started before this one is pinned, as in a run.
     let session = Session::create(folder, SessionOptions::default())?;
     pin_to_cpu(0)?;
@@ -129,7 +129,8 @@ fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
     let mut app = Forward::new(Config::default())?;
     let before = lane.counters(IN);
     let is_over = AtomicBool::new(false);
-    let order = BlockOrder::new(3, rounds, MonotonicClock.now_ns())?;
+    let mut random = Random::seeded(MonotonicClock.now_ns());
+    let mut order = [0, 1, 2];
     let (mut on, mut again, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let (mut traced_frames, mut writer_ns) = (0.0, 0);
     thread::scope(|scope| {
@@ -137,9 +138,10 @@ fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
         let flooding = scope.spawn(|| flood(from, &is_over));
         let measured = (|| {
             segment(&mut lane, &mut app, TraceSlot::empty())?;
-            for (round, block) in order.blocks().enumerate() {
+            for round in 0..rounds {
                 let mut found = [0.0; 3];
-                for &which in block {
+                random.shuffle(&mut order);
+                for which in order {
                     let trace = match which {
                         1 => {
                             let thread = ThreadInfo::current(format!("worker-{round}"));
@@ -165,10 +167,10 @@ fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
         measured
     })?;
     let records: u64 = session.finish()?.iter().map(|thread| thread.records + thread.lost).sum();
-    let [rate, ..] = median(&rates)?;
+    let [rate, ..] = median(rates);
     println!("{spec}: {rate:.0} frames/s untraced, median of {rounds} segments of 100 ms");
     for (what, ratios) in [("traced", on), ("untraced again", again)] {
-        let [ratio, lower, upper] = median(&ratios)?;
+        let [ratio, lower, upper] = median(ratios);
         println!("{what}: {ratio:.4} times the rate ({lower:.4} to {upper:.4})");
     }
     let after = lane.counters(IN);
@@ -177,7 +179,7 @@ fn measure(rounds: usize, spec: &str, folder: &Path) -> Result<(), Failed> {
         records as f64 / traced_frames,
         (after.polls_empty - before.polls_empty) as f64
             / (after.rx_frames - before.rx_frames) as f64,
-        100.0 * writer_ns as f64 / (rounds as f64 * SEGMENT_NS as f64),
+        100.0 * writer_ns as f64 / (rounds * SEGMENT_NS) as f64,
     );
     Ok(())
 }
@@ -196,5 +198,5 @@ fn main() -> Result<(), Failed> {
     };
     let cables = if is_tap(&spec) { 0..0 } else { 0..INTERFACES.len() };
     let _cables = cables.map(cable).collect::<Result<Vec<_>, _>>()?;
-    namespace.enter(|| measure(rounds as usize, &spec, &folder))?
+    namespace.enter(|| measure(rounds, &spec, &folder))?
 }

@@ -448,7 +448,7 @@ impl Core {
         restless.retain(|id| {
             let Some(port) = ports.get_mut(*id) else { return false };
             let step = step(port);
-            let source = port.source();
+            let source = source(*id, port.socket.as_raw_fd());
             // SAFETY: the ring keeps the template, which was written before the first request.
             unsafe { port.receiving.ask(step, ring, buffers, source, header) };
             port.is_restless = !port.receiving.is_settled();

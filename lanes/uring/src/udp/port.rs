@@ -20,7 +20,7 @@ use std::{
     collections::VecDeque,
     io, mem,
     net::SocketAddr,
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, OwnedFd, RawFd},
 };
 
 pub(super) struct Port {
@@ -62,11 +62,6 @@ pub(super) struct Closing {
 }
 
 impl Port {
-    /// What its receives take from.
-    pub(super) fn source(&self) -> Source {
-        source(self.id, self.socket.as_raw_fd())
-    }
-
     /// What lies in a filled buffer; if it cannot be shown, the reason is counted.
     pub(super) fn read<'a>(
         &mut self,

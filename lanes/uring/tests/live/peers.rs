@@ -95,11 +95,7 @@ impl StreamApp for Http {
 fn curl_fetches_a_megabyte() {
     let Some(world) = World::new().map_err(skip).ok() else { return };
     let at: SocketAddr = (Ipv4Addr::LOCALHOST, 7080).into();
-    for spec in ["uring", "uring:bundle,send_zc=4k", "uring:queue=20k,depth=2"] {
-        if let Err(why) = world.obtains(spec) {
-            skip(why);
-            continue;
-        }
+    for spec in world.obtained(&["uring", "uring:bundle,send_zc=4k", "uring:queue=20k,depth=2"]) {
         let parsed = spec.parse().expect("well formed");
         let open = || UringTcp::open(&parsed, &[at]);
         let lane = world.inside(|| until_free(open, |e| matches!(e, LaneError::Busy { .. })));

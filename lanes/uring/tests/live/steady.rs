@@ -121,11 +121,8 @@ fn datagrams_allocate_nothing() {
 #[test]
 fn streams_allocate_nothing() {
     let Some(world) = World::new().map_err(skip).ok() else { return };
-    for text in ["uring", "uring:bundle,buffer=64", "uring:send_zc=1", "uring:depth=2,buffers=2"] {
-        if let Err(why) = world.obtains(text) {
-            skip(why);
-            continue;
-        }
+    let specs = ["uring", "uring:bundle,buffer=64", "uring:send_zc=1", "uring:depth=2,buffers=2"];
+    for text in world.obtained(&specs) {
         let spec = text.parse().expect("well formed");
         let anywhere: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
         let lane = world.inside(|| UringTcp::open(&spec, &[anywhere]));

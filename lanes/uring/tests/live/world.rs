@@ -3,7 +3,7 @@
 
 use crate::cables::Inside;
 use laneway_netns::{Namespace, can_create};
-use laneway_testkit::young_enough;
+use laneway_testkit::{skip, young_enough};
 use laneway_uring::{UringTcp, UringUdp};
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -32,7 +32,13 @@ impl World {
         action()
     }
 
-    /// Why this kernel is too old for a spec of streams, if it is.
+    /// Those of some specs of streams that this kernel is young enough for; the others are skipped with the reason.
+    pub(crate) fn obtained<'s>(&self, specs: &[&'s str]) -> Vec<&'s str> {
+        let is_obtained = |spec: &&&str| self.obtains(spec).map_err(skip).is_ok();
+        specs.iter().filter(is_obtained).copied().collect()
+    }
+
+    /// An error says why this kernel is too old for a spec of streams.
     pub(crate) fn obtains(&self, spec: &str) -> Result<(), String> {
         let spec = spec.parse().expect("well formed");
         young_enough(&self.inside(|| UringTcp::open(&spec, &[(Ipv4Addr::LOCALHOST, 0).into()])))
