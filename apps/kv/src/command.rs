@@ -5,7 +5,8 @@
 //! [`Call`] and nothing of clients; what they changed stands in its [`Effects`], by which the server logs,
 //! wakes clients that wait for a key, and spoils transactions that watch it.
 
-use crate::data::Store;
+use crate::data::store::Store;
+use crate::effects::Effects;
 use laneway_resp::Reply;
 
 /// One command.
@@ -155,48 +156,4 @@ pub enum Outcome {
         /// all, as in Redis 7.0.
         null_array: bool,
     },
-}
-
-/// What a command changed. The server empties it before each.
-#[derive(Debug, Default)]
-pub struct Effects {
-    /// What the log has of it.
-    pub logged: Logged,
-    /// How many changes (`rdb_changes_since_last_save` of INFO).
-    pub changes: u64,
-    /// Set by the server if anything watches, waits or caches keys; [`Effects::touch`] does nothing otherwise.
-    pub wants_touched: bool,
-    /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was
-    /// flushed has an entry without a key.
-    pub touched: Vec<(usize, Option<Box<[u8]>>)>,
-}
-
-impl Effects {
-    /// The value of `key` is another now.
-    pub fn touch(&mut self, database: usize, key: &[u8]) {
-        if self.wants_touched {
-            self.touched.push((database, Some(key.into())));
-        }
-    }
-
-    /// Changed, and the log has the command as it was given.
-    pub fn changed(&mut self, changes: u64) {
-        self.changes += changes;
-        if self.logged == Logged::Nothing {
-            self.logged = Logged::AsGiven;
-        }
-    }
-}
-
-/// What the log has of a command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Logged {
-    /// Nothing: it changed nothing.
-    #[default]
-    Nothing,
-    /// The command as it was given: done again on the same data, it does the same.
-    AsGiven,
-    /// Other commands that do the same whenever they are done: what depends on time or chance (EXPIRE as PEXPIREAT,
-    /// SPOP as SREM, INCRBYFLOAT as SET).
-    Instead(Vec<Vec<Box<[u8]>>>),
 }

@@ -9,6 +9,7 @@
 mod arguments;
 mod command;
 mod data;
+mod effects;
 mod file_log;
 mod get;
 mod kind;
@@ -18,11 +19,12 @@ mod tls;
 mod upstream;
 
 pub use arguments::KvArguments;
-pub use command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+pub use command::{Call, Command, Flags, Keys, Outcome, Run};
 pub use data::{
     COMMANDS as DATA_COMMANDS, DATABASES, Damaged, DatabaseCounts, Eviction, Settings,
     SnapshotStep, SpillCounts, Spilling, Store, StoreCounts, ValueStore, glob_matches,
 };
+pub use effects::{Effects, Logged};
 pub use get::{Allowed, cache::CacheSetup};
 pub use kind::{KvKind, KvReport, KvRun, Udp};
 pub use lsm::LsmValues;

@@ -15,7 +15,6 @@ use crate::workspace::Member;
 const CEILINGS: &[(&str, usize)] = &[
     ("apps/echo", 2),
     ("apps/forward", 2),
-    ("apps/kv", 44),
     ("apps/relay", 7),
     ("cli", 4),
     ("crates/bpf", 3),

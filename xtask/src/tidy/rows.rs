@@ -29,7 +29,7 @@ const WORDS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "echo",
-        &["apps/kv/src/serve/table.rs", "apps/kv/src/serve/shards/reach.rs"],
+        &["apps/kv/src/serve/rows.rs", "apps/kv/src/serve/shards/reach.rs"],
         "a command of Redis",
     ),
     ("features", &["cli/src/shipped.rs"], "a scenario"),

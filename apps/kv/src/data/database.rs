@@ -4,10 +4,10 @@
 //! deadlines and the count of bytes, and show a running snapshot what is about to change.
 
 use super::chance::KeyHasher;
-use super::directory::{Keyed, place};
+use super::directory::{Keyed, PLACE_END, place};
+use super::encoding::{self, Owed};
 use super::entries::Entries;
 use super::entry::Entry;
-use super::snapshot::{self, Owed};
 use std::collections::{BTreeSet, HashSet};
 
 #[derive(Debug)]
@@ -34,6 +34,13 @@ pub(super) struct Walk {
     pub(super) waiting: Vec<u8>,
     /// Entries whose values the value store must be asked for.
     pub(super) owed: Vec<Owed>,
+}
+
+impl Walk {
+    /// True if it has reached the end.
+    pub(super) fn is_done(&self) -> bool {
+        self.place >= PLACE_END
+    }
 }
 
 impl Database {
@@ -157,7 +164,7 @@ impl Database {
         let Some(walk) = &mut self.walk else { return };
         if place(hash) >= walk.place && walk.early.insert(hash) {
             for entry in self.entries.with_hash(hash) {
-                snapshot::show(walk.number, entry, &mut walk.waiting, &mut walk.owed);
+                encoding::show(walk.number, entry, &mut walk.waiting, &mut walk.owed);
             }
         }
     }

@@ -10,7 +10,7 @@
 //! [place](place) sees every entry that was there all the time.
 
 use super::chance::KeyHasher;
-use super::dropped::Pieces;
+use super::memory::Pieces;
 use hashbrown::HashTable;
 use laneway_random::Random;
 

@@ -6,18 +6,13 @@
 
 use super::entries::Entries;
 use super::entry::{Entry, Value};
+use super::memory::Pieces;
 use std::collections::VecDeque;
 
 /// No more wait to be freed: the oldest is freed whole.
 const WAITING_MAX: usize = 1024;
 /// A collection of no more entries is freed at once.
 const SMALL_MAX: usize = 512;
-
-/// Gives back a part of its memory at a time.
-pub(crate) trait Pieces {
-    /// Frees a piece; false if nothing is left.
-    fn free_piece(&mut self) -> bool;
-}
 
 /// What waits to be freed.
 #[derive(Debug, Default)]

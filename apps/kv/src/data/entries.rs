@@ -16,8 +16,8 @@
 
 use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed, Shown, scan_all, walk_all};
-use super::dropped::Pieces;
 use super::entry::Entry;
+use super::memory::Pieces;
 use laneway_random::Random;
 use std::collections::HashMap;
 

@@ -10,7 +10,8 @@
 //! for a deadline only if they have one.
 
 use super::directory::Keyed;
-use super::{hash::Hash, list::List, numbers, set::Set, sorted::Sorted};
+use super::memory::allocated;
+use super::{hash::Hash, list::List, numbers, set::Set, sorted::Sorted, value_kind};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
@@ -254,7 +255,7 @@ impl Entry {
     /// What TYPE says.
     pub(crate) fn kind(&self) -> &'static str {
         if let Some((_, kind)) = self.stored() {
-            return super::snapshot::kind_name(kind);
+            return value_kind::name(kind);
         }
         match self.value() {
             None | Some(Value::Text(_)) => "string",
@@ -294,14 +295,6 @@ impl Value {
             Value::Hash(hash) => hash.bytes(),
             Value::Sorted(sorted) => sorted.bytes(),
         }
-    }
-}
-
-/// What an allocator takes for `bytes`: a header of 8, rounded up to 16.
-pub(crate) fn allocated(bytes: usize) -> usize {
-    match bytes {
-        0 => 0,
-        _ => (bytes + 8).next_multiple_of(16).max(32),
     }
 }
 

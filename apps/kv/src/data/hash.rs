@@ -2,8 +2,7 @@
 
 use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed};
-use super::dropped::Pieces;
-use super::entry::allocated;
+use super::memory::{Pieces, allocated};
 use super::packed::{Packed, read_forward, write_varint};
 use super::set::MEMBER_BYTES;
 use laneway_random::Random;

@@ -7,7 +7,8 @@ use super::directory::Keyed;
 use super::entry::{Collection, Entry, Form, Value};
 use super::numbers;
 use super::store::{Store, use_now};
-use crate::command::{Call, Command, Effects, Flags, Keys, Logged, Outcome, Run};
+use crate::command::{Call, Command, Flags, Keys, Outcome, Run};
+use crate::effects::{Effects, LogCommand, Logged, deletion};
 use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 use std::borrow::Cow;
@@ -25,9 +26,6 @@ pub(crate) type Answer = Result<Outcome, Refusal>;
 pub(crate) const DONE: Answer = Ok(Outcome::Done);
 /// A command of the data.
 pub(crate) type Does = fn(&mut Keyspace<'_>, &[&[u8]], &mut Reply) -> Answer;
-/// A command as the log has it.
-pub(crate) type LogCommand = Vec<Box<[u8]>>;
-
 /// Refuses in these words.
 pub(crate) const fn refusal(words: &'static str) -> Refusal {
     Refusal(Cow::Borrowed(words))
@@ -357,11 +355,6 @@ impl Keyspace<'_> {
         }
         self.effects.logged = Logged::Instead(commands);
     }
-}
-
-/// How the log has it that a key is gone.
-pub(crate) fn deletion(key: &[u8]) -> LogCommand {
-    vec![Box::from(&b"DEL"[..]), key.into()]
 }
 
 /// True if an argument is this word, which is in lower case.

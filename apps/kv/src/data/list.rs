@@ -1,7 +1,6 @@
 //! Lists: chunks of packed entries. Both ends in constant time; an index in a walk over chunks, then over one.
 
-use super::dropped::Pieces;
-use super::entry::allocated;
+use super::memory::{Pieces, allocated};
 use super::packed::Packed;
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -15,6 +15,7 @@ mod commands;
 mod database;
 mod directory;
 mod dropped;
+mod encoding;
 mod entries;
 mod entry;
 mod extended;
@@ -22,14 +23,17 @@ mod glob;
 mod hash;
 mod keyspace;
 mod list;
+mod memory;
 mod numbers;
 mod packed;
 mod set;
 mod snapshot;
 mod sorted;
 mod spill;
-mod store;
+mod spilling;
+pub(crate) mod store;
 mod tree;
+mod value_kind;
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,7 @@
 
 use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed};
-use super::dropped::Pieces;
-use super::entry::allocated;
+use super::memory::{Pieces, allocated};
 use super::numbers::{self, IntegerText};
 use super::packed::Packed;
 use laneway_random::Random;

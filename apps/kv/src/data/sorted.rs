@@ -2,8 +2,7 @@
 
 use super::chance::KeyHasher;
 use super::directory::Directory;
-use super::dropped::Pieces;
-use super::entry::allocated;
+use super::memory::{Pieces, allocated};
 use super::packed::Packed;
 use super::tree::{Scored, Tree, order};
 use std::ops::Range;

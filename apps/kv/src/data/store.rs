@@ -5,9 +5,8 @@ use super::database::Database;
 use super::directory::Keyed;
 use super::dropped::Dropped;
 use super::entry::Entry;
-use super::keyspace::deletion;
 use super::spill::{Spill, is_worth_spilling};
-use crate::command::{Effects, Logged};
+use crate::effects::{Effects, Logged, deletion};
 use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
 

@@ -8,7 +8,7 @@
 //! The `least` of a node's first child is never read: what is less than all goes there.
 
 use super::directory::Keyed;
-use super::dropped::Pieces;
+use super::memory::Pieces;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,58 +4,12 @@
 //! began to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
-use super::client::{Blocked, Client, DataKey, Kept, Key, Replies};
+use super::client::{Blocked, Client, Kept, Key, Replies};
 use super::server::Server;
 use super::table::keys_of;
+use super::waiters::Pause;
 use crate::command::{Outcome, Run};
 use laneway_resp::integer;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-
-/// All clients that wait.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    by_key: HashMap<DataKey, VecDeque<Key>>,
-    by_time: BTreeSet<(u64, Key)>,
-    /// Keys that were touched and are waited for.
-    ready: VecDeque<DataKey>,
-    count: usize,
-    /// Clients that a pause holds back, in their order.
-    pub(crate) postponed: Vec<Key>,
-    pause: Option<Pause>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Pause {
-    until_ms: u64,
-    holds_all: bool,
-}
-
-impl Waiters {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
-    pub(crate) fn touch(&mut self, key: &DataKey) {
-        if self.count > 0 && self.by_key.contains_key(key) && !self.ready.contains(key) {
-            self.ready.push_back(key.clone());
-        }
-    }
-
-    /// True if a pause holds back a command that may write, or may not.
-    pub(crate) fn pause_holds(&self, may_write: bool, now_ms: u64) -> bool {
-        self.pause.is_some_and(|pause| pause.until_ms > now_ms && (pause.holds_all || may_write))
-    }
-
-    /// When the next of them has waited long enough, milliseconds since 1970.
-    pub(crate) fn due_ms(&self) -> Option<u64> {
-        let pause = self.pause.map(|pause| pause.until_ms);
-        self.by_time.first().map(|(until_ms, _)| *until_ms).into_iter().chain(pause).min()
-    }
-}
 
 impl Server {
     /// The client waits for the keys of this command.

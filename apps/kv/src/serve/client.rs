@@ -3,17 +3,12 @@
 //! Output stands in one buffer per client that has some: what the lane's queue did not take, and what waits until a
 //! record is durable. A client that is owed nothing has no buffer; the server lends it one while its commands run.
 
-use super::shards::Apart;
+pub(crate) use super::key::{DataKey, Key};
+use super::shards::apart::Apart;
 use laneway_core::ConnId;
 use laneway_resp::{Parser, Reply};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-
-/// A client's place in the table of clients.
-pub(crate) type Key = u32;
-
-/// A key of a database.
-pub(crate) type DataKey = (usize, Box<[u8]>);
 
 /// A command that is kept for later: its row, and its arguments.
 #[derive(Debug)]

@@ -16,52 +16,14 @@
 //!
 //! [`Store::fetch_now`]: crate::data::Store::fetch_now
 
-use super::client::{Client, Kept, Key};
+use super::client::{Client, Kept};
+use super::fetching::Waiting;
 use super::server::Server;
 use crate::command::{Command, Run};
 use crate::data::Spilling;
-use std::collections::HashMap;
 
 /// Values that one turn spills at most.
 const SPILLED_MAX: usize = 10_000;
-
-/// Commands that wait for values.
-#[derive(Debug, Default)]
-pub(crate) struct Fetching {
-    /// The commands that wait for a value, by the value's number.
-    by_value: HashMap<u64, Vec<u64>>,
-    waiting: HashMap<u64, Waiting>,
-    /// The number of the next that waits.
-    next: u64,
-    /// The value store has no room, and memory is over its limit.
-    is_behind: bool,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    client: Key,
-    /// Values that have not been answered.
-    left: usize,
-    /// Why one of them is lost.
-    lost: Option<String>,
-}
-
-impl Fetching {
-    /// True while writes must wait for the value store.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind
-    }
-
-    /// True if a command waits.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// No command of the client waits for values any more.
-    pub(crate) fn forget(&mut self, client: Key) {
-        self.waiting.retain(|_, waiting| waiting.client != client);
-    }
-}
 
 impl Server {
     /// Keeps a client's command until its values are in memory; false if they are.

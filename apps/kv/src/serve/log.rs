@@ -5,7 +5,7 @@
 //! client queue behind it, and so does a read of a key whose write has not been made durable, by any client. `everysec`
 //! and `no` answer at once.
 
-use super::client::DataKey;
+use super::key::DataKey;
 use laneway_resp::command;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -3,51 +3,10 @@
 //! A message is written into the buffer of every listener, in the version that it speaks, and leaves at the end of the
 //! turn. What a listener does not read is bounded by `client-output-buffer-limit pubsub`; beyond it, it is cut off.
 
+use super::channels::Kind;
 use super::client::{Client, Ending, Key};
 use super::server::Server;
 use crate::data::glob_matches;
-use std::collections::BTreeMap;
-
-/// The subscriptions. In the order of names, listeners in the order in which they subscribed.
-#[derive(Debug, Default)]
-pub(crate) struct Channels {
-    channels: BTreeMap<Box<[u8]>, Vec<Key>>,
-    patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
-}
-
-/// One of the two kinds of subscription.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Channel,
-    Pattern,
-}
-
-impl Channels {
-    fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
-        match kind {
-            Kind::Channel => &mut self.channels,
-            Kind::Pattern => &mut self.patterns,
-        }
-    }
-
-    pub(crate) fn channels(&self) -> usize {
-        self.channels.len()
-    }
-
-    pub(crate) fn patterns(&self) -> usize {
-        self.patterns.len()
-    }
-
-    fn leave(&mut self, kind: Kind, name: &[u8], listener: Key) {
-        let of = self.of(kind);
-        if let Some(listeners) = of.get_mut(name) {
-            listeners.retain(|&other| other != listener);
-            if listeners.is_empty() {
-                of.remove(name);
-            }
-        }
-    }
-}
 
 impl Server {
     /// The client listens to nothing any more; it is sent nothing about it.

@@ -11,22 +11,33 @@
 
 mod acl;
 mod blocked;
+mod channels;
 mod client;
 mod config;
 mod connection;
 mod datagrams;
 mod describe;
 mod fetch;
+mod fetching;
+mod front;
+mod info_line;
+mod key;
 mod log;
 mod messages;
 mod operate;
+mod rows;
 mod save;
+mod saving;
 mod server;
 mod shards;
 mod slow;
 mod table;
 mod transaction;
+mod udp;
 mod upstream;
+mod users;
+mod waiters;
+mod watched;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +51,7 @@ pub(crate) use shards::slot_of;
 pub use shards::{Exchange, Seat};
 
 use crate::command::Run;
-use crate::data::{COMMANDS, Store, ValueStore};
+use crate::data::{Store, ValueStore};
 use crate::get::Allowed;
 use crate::get::cache::{Cache, CacheSetup};
 use crate::upstream::Far;
@@ -57,7 +68,7 @@ use server::{Server, Time};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
-use table::{Found, Table};
+use table::Found;
 
 /// What a server starts with.
 pub struct Setup {
@@ -115,25 +126,26 @@ impl Kv {
     pub fn new(setup: Setup) -> Kv {
         let Setup { config, password, mut store, now_us, run_id } = setup;
         *store.settings_mut() = config.data.clone();
-        let table = Table::new(COMMANDS);
-        let users = acl::Users::new(&table, password.as_deref());
+        let (table, does) = rows::all();
+        let users = users::Users::new(&table, password.as_deref());
         let started_us = now_us();
         let time = Time { read_us: now_us, now_us: started_us, is_read: false, started_us };
         let server = Server {
             config,
             table,
+            does,
             store,
             users,
             time,
             run_id,
             tls: None,
             clients: client::Clients::default(),
-            channels: messages::Channels::default(),
-            waiters: blocked::Waiters::default(),
-            watched: transaction::Watched::default(),
+            channels: channels::Channels::default(),
+            waiters: waiters::Waiters::default(),
+            watched: watched::Watched::default(),
             journal: Journal::default(),
-            saving: save::Saving::default(),
-            fetching: fetch::Fetching::default(),
+            saving: saving::Saving::default(),
+            fetching: fetching::Fetching::default(),
             slowlog: slow::Slowlog::default(),
             stats: server::Stats::default(),
             datagrams: Datagrams::default(),
@@ -252,7 +264,7 @@ impl Kv {
     /// From now on the data are a cache of a cluster's, whose answers `far` has; its own databases but the first are
     /// none.
     pub(crate) fn join_cluster(&mut self, far: Box<dyn Far>, bound_us: u64) {
-        self.server.front = Some(Box::new(upstream::Front::new(far, bound_us)));
+        self.server.front = Some(Box::new(front::Front::new(far, bound_us)));
     }
 
     /// From now on INFO shows the figures of the TLS that is in front.

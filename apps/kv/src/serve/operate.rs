@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::config::{PARAMETERS, PROTECTED, policy_name};
 use super::connection::REDIS_VERSION;
+use super::info_line::line;
 use super::save::about_persistence;
 use super::server::{Server, Stats};
 use crate::data::glob_matches;
@@ -210,14 +211,6 @@ pub(crate) fn info(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     }
     client.out.text(&text);
 }
-
-/// A line of INFO. Writing to a String cannot fail.
-macro_rules! line {
-    ($text:expr, $name:literal, $value:expr) => {
-        let _ = write!($text, concat!($name, ":{}\r\n"), $value);
-    };
-}
-pub(crate) use line;
 
 fn about_server(server: &Server, text: &mut String) {
     let uptime_s = server.time.now_us.saturating_sub(server.time.started_us) / 1_000_000;

@@ -18,8 +18,9 @@
 //! (`save` of Redis): the log has it all.
 
 use super::client::{Client, Kept, Key, Replies};
+use super::info_line::line;
 use super::log::{NotTaken, Snapshot};
-use super::operate::line;
+use super::saving::{Cause, Ended, Running, Saving};
 use super::server::Server;
 use crate::data::SnapshotStep;
 use std::fmt::Write;
@@ -40,133 +41,6 @@ const RETRY_US: u64 = 60_000_000;
 /// In front of a piece: its last entry goes on in the next piece, or ends with it.
 const GOES_ON: u8 = 0;
 const ENDS: u8 = 1;
-
-/// What a snapshot may take.
-#[derive(Debug)]
-pub(crate) struct Bounds {
-    /// Keys in one turn: some ten microseconds in all.
-    pub(crate) keys_max: usize,
-    /// Bytes behind which a turn gives no further key.
-    pub(crate) step_bytes: usize,
-    /// Copies of what has changed that wait for the next step.
-    pub(crate) copied_bytes_max: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { keys_max: 128, step_bytes: 64 << 10, copied_bytes_max: 64 << 20 }
-    }
-}
-
-/// What a snapshot is for, and so which fields of INFO report it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    /// BGSAVE or SAVE.
-    Save,
-    /// BGREWRITEAOF, or the size of the log.
-    Rewrite,
-}
-
-/// How the last snapshot of a cause ended.
-#[derive(Clone, Debug, Default)]
-struct Ended {
-    failed: Option<String>,
-    took_s: Option<u64>,
-}
-
-/// A snapshot on its way.
-#[derive(Debug)]
-struct Running {
-    cause: Cause,
-    began_us: u64,
-    /// Changes that it holds.
-    changes: u64,
-    stepped_us: u64,
-    /// From there to the next step.
-    pause_us: u64,
-    /// Commands done by then.
-    commands: u64,
-    /// Every key is among the pieces.
-    is_walked: bool,
-    /// Every piece is with the log, which has yet to put it in place.
-    is_given: bool,
-    /// The log's writer is behind; the bell rings when it is not.
-    waits_for_room: bool,
-    /// The value store has yet to answer; the bell rings when it has.
-    waits_for_values: bool,
-}
-
-/// Snapshots: what is asked for, on its way, and done.
-#[derive(Debug, Default)]
-pub(crate) struct Saving {
-    pub(crate) bounds: Bounds,
-    wants_save: bool,
-    wants_rewrite: bool,
-    running: Option<Running>,
-    /// Whose SAVE waits, by place and number.
-    asked_by: Option<(Key, u64)>,
-    /// Entries, of which the log has the first `given` bytes.
-    pending: Vec<u8>,
-    given: usize,
-    piece: Vec<u8>,
-    /// There are more copies than may wait.
-    is_behind: bool,
-    /// Entries whose end has not been read, at the start.
-    loading: Vec<u8>,
-    loaded_keys: u64,
-    saved_us: Option<u64>,
-    /// Changes that the last snapshot holds.
-    changes_saved: u64,
-    saves: u64,
-    save: Ended,
-    rewrite: Ended,
-    /// What the log took behind the last snapshot: its growth is from there on.
-    base_bytes: u64,
-    /// None begins by itself before.
-    retry_us: u64,
-}
-
-impl Saving {
-    /// True while writes must wait for the snapshot.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind
-    }
-
-    /// When it wants a turn, microseconds since 1970.
-    pub(crate) fn due_us(&self) -> Option<u64> {
-        let running = self.running.as_ref()?;
-        let waits = running.waits_for_room || running.waits_for_values;
-        (!running.is_given && !waits).then(|| running.stepped_us + running.pause_us)
-    }
-
-    /// A log was joined that takes so many bytes for its snapshot.
-    pub(crate) fn begin_from(&mut self, snapshot_bytes: u64) {
-        self.base_bytes = snapshot_bytes;
-    }
-
-    /// True if an entry of a snapshot was not read to its end.
-    pub(crate) fn is_loading(&self) -> bool {
-        !self.loading.is_empty()
-    }
-
-    fn is_wanted(&self, cause: Cause) -> bool {
-        match cause {
-            Cause::Save => self.wants_save,
-            Cause::Rewrite => self.wants_rewrite,
-        }
-    }
-
-    fn is_under_way(&self, cause: Cause) -> bool {
-        self.is_wanted(cause) || self.running.as_ref().is_some_and(|one| one.cause == cause)
-    }
-
-    fn ended_mut(&mut self, cause: Cause) -> &mut Ended {
-        match cause {
-            Cause::Save => &mut self.save,
-            Cause::Rewrite => &mut self.rewrite,
-        }
-    }
-}
 
 impl Server {
     /// At the end of a turn whose commands are in a record: begins what is wanted, and does a step of what is on its

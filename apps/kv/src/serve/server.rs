@@ -9,23 +9,24 @@
 //! at the end of the turn are noted.
 
 use super::{
-    acl::Users,
-    blocked::Waiters,
+    channels::Channels,
     client::{Client, Clients, Ending, Kept, Key, Replies, Transaction},
     config::Config,
     datagrams::Datagrams,
-    fetch::Fetching,
+    fetching::Fetching,
+    front::{Front, why_not},
     log::Journal,
-    messages::Channels,
-    save::Saving,
+    saving::Saving,
     shards::{Route, Shards, slot_of_command},
     slow::Slowlog,
-    table::{Found, Table, keys_of},
-    transaction::Watched,
-    upstream::Front,
+    table::{Found, Table, is_done_inside_multi, keys_of},
+    users::Users,
+    waiters::Waiters,
+    watched::Watched,
 };
-use crate::command::{Call, Command, Effects, Flags, Logged, Outcome, Run};
+use crate::command::{Call, Command, Flags, Outcome, Run};
 use crate::data::Store;
+use crate::effects::{Effects, Logged};
 use laneway_resp::{Protocol, Reply};
 use laneway_tls::Counts;
 use std::collections::BTreeMap;
@@ -51,6 +52,9 @@ pub(crate) struct Stats {
 /// Kinds of errors that are counted apart.
 const ERROR_KINDS_MAX: usize = 128;
 
+/// Does a command of the server's.
+pub(crate) type ServerFn = fn(&mut Server, &mut Client, &[&[u8]]);
+
 /// The time, as the server reads it.
 pub(crate) struct Time {
     /// Microseconds since 1970.
@@ -72,6 +76,8 @@ impl Time {
 pub(crate) struct Server {
     pub(crate) config: Config,
     pub(crate) table: Table,
+    /// What the server does for each row of the table; nothing for the data's.
+    pub(crate) does: Box<[ServerFn]>,
     pub(crate) store: Store,
     pub(crate) clients: Clients,
     pub(crate) users: Users,
@@ -227,7 +233,7 @@ impl Server {
             return Err(text);
         }
         if self.front.is_some() {
-            super::upstream::why_not(self.table.row(index), args)?;
+            why_not(self.table.row(index), args)?;
         }
         let route = match &self.shards {
             None => Route::Here,
@@ -319,7 +325,7 @@ impl Server {
         let began_us = if is_timed { (self.time.read_us)() } else { 0 };
         match command.run {
             Run::Server => {
-                let run = self.table.row(index).server;
+                let run = self.does[index];
                 run(self, client, args);
                 if command.flags.has(Flags::ADMIN) {
                     // It may have changed the rights of users.
@@ -631,11 +637,6 @@ pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
     // The type's byte, 20 digits and two line ends.
     const HEAD_BYTES_MAX: usize = 25;
     args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
-}
-
-/// What a transaction does at once.
-pub(crate) fn is_done_inside_multi(name: &str) -> bool {
-    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
 /// Bytes of a client's words that an error repeats.

@@ -1,25 +1,14 @@
 //! The one table of commands: the data's rows and the server's, found by name.
 
-use super::{
-    acl, blocked,
-    client::Client,
-    connection, describe, messages, operate, save,
-    server::Server,
-    shards::{Reach, reach_of},
-    transaction,
-};
-use crate::command::{Command, Flags, Keys, Run};
+use super::shards::reach::{Reach, reach_of};
+use crate::command::Command;
 pub(crate) use crate::command::{key_places, keys_of};
 use std::collections::BTreeMap;
-
-/// Does a command of the server's.
-pub(crate) type ServerFn = fn(&mut Server, &mut Client, &[&[u8]]);
 
 /// A row, with what is counted of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) command: Command,
-    pub(crate) server: ServerFn,
     /// The workers that it concerns, where there are several.
     pub(crate) reach: Reach,
     /// Its second word may name a row of its own.
@@ -56,13 +45,11 @@ const SLOTS: usize = 2048;
 const EMPTY: u16 = u16::MAX;
 
 impl Table {
-    pub(crate) fn new(data: &[&'static [Command]]) -> Table {
-        let of_data = data.iter().copied().flatten().map(|&command| (command, none as ServerFn));
-        let rows = of_data.chain(SERVER.iter().copied());
-        let rows: Vec<Row> = rows
-            .map(|(command, server)| Row {
+    /// Of these rows, in this order.
+    pub(crate) fn new(commands: impl Iterator<Item = Command>) -> Table {
+        let rows: Vec<Row> = commands
+            .map(|command| Row {
                 command,
-                server,
                 reach: reach_of(&command),
                 has_subcommands: false,
                 calls: 0,
@@ -173,98 +160,7 @@ fn hash(name: &[u8]) -> usize {
     (hash ^ (hash >> 32)) as usize % SLOTS
 }
 
-/// Of a row whose command is the data's.
-fn none(_: &mut Server, _: &mut Client, _: &[&[u8]]) {}
-
-const fn row(
-    name: &'static str,
-    arity: i32,
-    flags: Flags,
-    categories: &'static [&'static str],
-) -> Command {
-    let keys = Keys { first: 0, last: 0, step: 0, numkeys: 0 };
-    Command { name, arity, flags, keys, categories, run: Run::Server }
+/// What a transaction does at once.
+pub(crate) fn is_done_inside_multi(name: &str) -> bool {
+    matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
-
-const ALL_KEYS: Keys = Keys { first: 1, last: -1, step: 1, numkeys: 0 };
-
-const CONNECTION: &[&str] = &["fast", "connection"];
-const CONNECTION_SLOW: &[&str] = &["slow", "connection"];
-const OPERATE: &[&str] = &["admin", "slow", "dangerous"];
-const CLIENT_OPERATE: &[&str] = &["admin", "slow", "dangerous", "connection"];
-const MESSAGES: &[&str] = &["pubsub", "slow"];
-const TRANSACTION: &[&str] = &["fast", "transaction"];
-
-const LOOSE: Flags = Flags::LOADING.and(Flags::STALE).and(Flags::NOSCRIPT);
-const OPEN: Flags = LOOSE.and(Flags::FAST).and(Flags::NO_AUTH);
-const ADMIN: Flags = LOOSE.and(Flags::ADMIN);
-const SAVING: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
-const PUBSUB: Flags = LOOSE.and(Flags::PUBSUB);
-
-/// The server's rows.
-#[rustfmt::skip] // a table
-const SERVER: &[(Command, ServerFn)] = &[
-    (row("ping", -1, Flags::FAST, CONNECTION), connection::ping),
-    (row("echo", 2, Flags::FAST, CONNECTION), connection::echo),
-    (row("quit", -1, OPEN, CONNECTION), connection::quit),
-    (row("select", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), CONNECTION), connection::select),
-    (row("auth", -2, OPEN, CONNECTION), connection::auth),
-    (row("hello", -1, OPEN, CONNECTION), connection::hello),
-    (row("reset", 1, OPEN, CONNECTION), connection::reset),
-    (row("client|id", 2, LOOSE, CONNECTION_SLOW), connection::client_id),
-    (row("client|setname", 3, LOOSE, CONNECTION_SLOW), connection::client_setname),
-    (row("client|getname", 2, LOOSE, CONNECTION_SLOW), connection::client_getname),
-    (row("client|setinfo", 4, LOOSE, CONNECTION_SLOW), connection::client_setinfo),
-    (row("client|info", 2, LOOSE, CONNECTION_SLOW), connection::client_info),
-    (row("client|list", -2, ADMIN, CLIENT_OPERATE), connection::client_list),
-    (row("client|kill", -3, ADMIN, CLIENT_OPERATE), connection::client_kill),
-    (row("client|no-evict", 3, ADMIN, CLIENT_OPERATE), connection::client_no_evict),
-    (row("client|reply", 3, LOOSE, CONNECTION_SLOW), connection::client_reply),
-    (row("client|pause", -3, ADMIN, CLIENT_OPERATE), blocked::client_pause),
-    (row("client|unpause", 2, ADMIN, CLIENT_OPERATE), blocked::client_unpause),
-    (row("client|unblock", -3, ADMIN, CLIENT_OPERATE), blocked::client_unblock),
-    (row("client|help", 2, LOOSE, CONNECTION_SLOW), describe::help),
-    (row("command", -1, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::command),
-    (row("command|count", 2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::count),
-    (row("command|docs", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::docs),
-    (row("command|info", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::info),
-    (row("command|list", -2, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::list),
-    (row("command|getkeys", -4, Flags::LOADING.and(Flags::STALE), CONNECTION_SLOW), describe::getkeys),
-    (row("config|get", -3, ADMIN, OPERATE), operate::config_get),
-    (row("config|set", -4, ADMIN, OPERATE), operate::config_set),
-    (row("config|resetstat", 2, ADMIN, OPERATE), operate::config_resetstat),
-    (row("info", -1, Flags::LOADING.and(Flags::STALE), &["slow", "dangerous"]), operate::info),
-    (row("time", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), &["fast"]), operate::time),
-    (row("lastsave", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), &["admin", "fast", "dangerous"]), save::lastsave),
-    (row("save", 1, SAVING.and(Flags::NO_MULTI), OPERATE), save::save),
-    (row("bgsave", -1, SAVING, OPERATE), save::bgsave),
-    (row("bgrewriteaof", 1, SAVING, OPERATE), save::bgrewriteaof),
-    (row("slowlog|get", -2, ADMIN, OPERATE), operate::slowlog_get),
-    (row("slowlog|len", 2, ADMIN, OPERATE), operate::slowlog_len),
-    (row("slowlog|reset", 2, ADMIN, OPERATE), operate::slowlog_reset),
-    (row("latency|latest", 2, ADMIN, OPERATE), operate::latency_none),
-    (row("latency|history", 3, ADMIN, OPERATE), operate::latency_none),
-    (row("latency|reset", -2, ADMIN, OPERATE), operate::latency_reset),
-    (row("memory|stats", 2, Flags(0), &["slow"]), operate::memory_stats),
-    (row("shutdown", -1, ADMIN.and(Flags::NO_MULTI), OPERATE), operate::shutdown),
-    (row("multi", 1, LOOSE.and(Flags::FAST), TRANSACTION), transaction::multi),
-    (row("exec", 1, LOOSE, &["slow", "transaction"]), transaction::exec),
-    (row("discard", 1, LOOSE.and(Flags::FAST), TRANSACTION), transaction::discard),
-    (Command { keys: ALL_KEYS, ..row("watch", -2, LOOSE.and(Flags::FAST), TRANSACTION) }, transaction::watch),
-    (row("unwatch", 1, LOOSE.and(Flags::FAST), TRANSACTION), transaction::unwatch),
-    (row("subscribe", -2, PUBSUB, MESSAGES), messages::subscribe),
-    (row("unsubscribe", -1, PUBSUB, MESSAGES), messages::unsubscribe),
-    (row("psubscribe", -2, PUBSUB, MESSAGES), messages::psubscribe),
-    (row("punsubscribe", -1, PUBSUB, MESSAGES), messages::punsubscribe),
-    (row("publish", 3, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST), &["pubsub", "fast"]), messages::publish),
-    (row("pubsub|channels", -2, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE), MESSAGES), messages::channels),
-    (row("pubsub|numsub", -2, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE), MESSAGES), messages::numsub),
-    (row("pubsub|numpat", 2, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE), MESSAGES), messages::numpat),
-    (row("acl|setuser", -3, ADMIN, OPERATE), acl::setuser),
-    (row("acl|getuser", 3, ADMIN, OPERATE), acl::getuser),
-    (row("acl|deluser", -3, ADMIN, OPERATE), acl::deluser),
-    (row("acl|list", 2, ADMIN, OPERATE), acl::list),
-    (row("acl|users", 2, ADMIN, OPERATE), acl::users),
-    (row("acl|whoami", 2, LOOSE, &["slow"]), acl::whoami),
-    (row("acl|cat", -2, LOOSE, &["slow"]), acl::cat),
-];

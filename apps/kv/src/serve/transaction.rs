@@ -4,60 +4,11 @@
 //! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
 //! transactions, whichever client changed it.
 
-use super::client::{Client, Clients, DataKey, Kept, Key, Transaction};
+use super::client::{Client, DataKey, Kept, Transaction};
 use super::server::{Server, logged_bytes};
-use std::collections::HashMap;
-
-/// The watching clients, by key.
-#[derive(Debug, Default)]
-pub(crate) struct Watched {
-    by_key: HashMap<DataKey, Vec<Key>>,
-    /// A client that is being served is not in the table of clients: it is spoiled when it is put back.
-    spoiled: Vec<Key>,
-}
 
 /// Keys that one client may watch.
 const WATCHED_MAX: usize = 1 << 16;
-
-impl Watched {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
-
-    pub(crate) fn touch(&mut self, key: &DataKey, clients: &mut Clients) {
-        if self.by_key.is_empty() {
-            return;
-        }
-        for &watcher in self.by_key.get(key).into_iter().flatten() {
-            spoil(watcher, clients, &mut self.spoiled);
-        }
-    }
-
-    /// All keys of a database are gone.
-    pub(crate) fn flush(&mut self, database: usize, clients: &mut Clients) {
-        for (_, watchers) in self.by_key.iter().filter(|((of, _), _)| *of == database) {
-            for &watcher in watchers {
-                spoil(watcher, clients, &mut self.spoiled);
-            }
-        }
-    }
-
-    fn forget(&mut self, key: &DataKey, watcher: Key) {
-        if let Some(watchers) = self.by_key.get_mut(key) {
-            watchers.retain(|&other| other != watcher);
-            if watchers.is_empty() {
-                self.by_key.remove(key);
-            }
-        }
-    }
-}
-
-fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
-    match clients.get_mut(watcher) {
-        Some(client) => client.is_spoiled = true,
-        None => spoiled.push(watcher),
-    }
-}
 
 impl Server {
     /// The client watches nothing any more.

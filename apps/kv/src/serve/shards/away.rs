@@ -2,9 +2,11 @@
 
 use super::super::client::{Client, Ending, Replies};
 use super::super::server::Server;
+use super::apart::{Apart, Flight, Gather};
 use super::exchange::{Asking, ClientRef, Fate, How, Message};
 use super::join::join;
-use super::{Apart, FLIGHT_MAX, Flight, Gather, Reach, Route, Shards, slot_of};
+use super::reach::Reach;
+use super::{FLIGHT_MAX, Route, Shards, slot_of};
 use crate::command::Flags;
 use laneway_resp::Protocol;
 

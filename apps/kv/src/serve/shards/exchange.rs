@@ -13,7 +13,7 @@
 //! What must always hold: messages of one worker to another arrive in their order, once each, until one of them ends;
 //! what a worker that has ended was sent is dropped, as its clients are.
 
-use super::super::client::Key;
+use super::super::key::Key;
 use laneway_core::Bell;
 use laneway_resp::Protocol;
 use std::fmt;

@@ -7,40 +7,13 @@
 use super::super::client::{Client, Ending, Kept};
 use super::super::server::Server;
 use super::super::table::Found;
+use super::apart::{Apart, Asked, Guest};
 use super::exchange::{Asking, Batch, ClientRef, Fate, How, Message};
-use super::{Apart, Reach, with_cursor};
+use super::reach::Reach;
+use super::with_cursor;
 use crate::command::{Call, Outcome};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-
-/// What makes a client a guest.
-#[derive(Debug)]
-pub(crate) struct Guest {
-    /// The worker of the client that it stands for.
-    home: usize,
-    /// That client there.
-    place: ClientRef,
-    /// A command was begun and has not ended.
-    is_running: bool,
-    /// That command is a part of what concerns all workers.
-    is_part: bool,
-    /// What is asked meanwhile; bounded by what the client may have on its way.
-    inbox: VecDeque<Asked>,
-    /// Where the replies to commands end that have not been sent.
-    ends: VecDeque<usize>,
-}
-
-impl Guest {
-    pub(crate) fn is_part(&self) -> bool {
-        self.is_part
-    }
-}
-
-#[derive(Debug)]
-struct Asked {
-    asking: Asking,
-    args: Vec<Box<[u8]>>,
-}
 
 impl Server {
     /// Hears what other workers have to say.

@@ -18,22 +18,23 @@
 //!
 //! With one worker nothing of this is there: [`Server::shards`](super::server::Server) is empty.
 
+pub(crate) mod apart;
 mod away;
 mod exchange;
 mod guest;
 mod info;
 mod join;
-mod reach;
-mod slot;
+pub(crate) mod reach;
+pub(crate) mod slot;
 
 pub use exchange::{Exchange, Seat};
-pub(crate) use guest::Guest;
-pub(crate) use reach::{Reach, reach_of};
 pub(crate) use slot::slot_of;
 
 use super::client::{Client, Key, Transaction};
-use super::table::{Row, keys_of};
+use super::table::{Row, is_done_inside_multi, keys_of};
+use apart::{Apart, Guest};
 use laneway_resp::integer;
+use reach::Reach;
 use std::collections::VecDeque;
 
 /// Commands of one client on their way to another worker.
@@ -58,43 +59,6 @@ pub(crate) struct Shards {
     guests: Vec<Vec<Option<Key>>>,
     /// Clients whose command waits for room in a queue.
     crowded: VecDeque<Key>,
-}
-
-/// What several workers add to a client.
-#[derive(Debug, Default)]
-pub(crate) struct Apart {
-    /// Its commands on their way to another worker.
-    flight: Option<Flight>,
-    /// A command that waits for those before it, or for room in a queue.
-    deferred: Option<Vec<Box<[u8]>>>,
-    /// The parts of a command that concerns all workers, as far as they are there.
-    gather: Option<Gather>,
-    /// Workers at which it has a guest: a bit each.
-    visited: u64,
-    /// The slot of what it watches.
-    watched: Option<u16>,
-    /// It stands for a client of another worker.
-    guest: Option<Guest>,
-}
-
-/// Commands on their way.
-#[derive(Clone, Copy, Debug)]
-struct Flight {
-    to: usize,
-    commands: usize,
-    /// Nothing may follow before the answer: it may change what the client is.
-    is_alone: bool,
-    /// One of them may wait for data.
-    may_block: bool,
-}
-
-/// Parts of a reply.
-#[derive(Debug)]
-struct Gather {
-    index: usize,
-    args: Vec<Box<[u8]>>,
-    /// By worker.
-    parts: Vec<Option<Vec<u8>>>,
 }
 
 impl Client {
@@ -123,21 +87,6 @@ impl Client {
 }
 
 impl Apart {
-    /// True while no further command of the client is to be read.
-    pub(crate) fn is_held(&self) -> bool {
-        self.deferred.is_some() || self.gather.is_some() || self.may_wait_for_data()
-    }
-
-    /// True while an answer of another worker is awaited.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.flight.is_some() || self.gather.is_some() || self.deferred.is_some()
-    }
-
-    /// True if a command waits for data at another worker, as far as this one knows.
-    pub(crate) fn may_wait_for_data(&self) -> bool {
-        self.flight.is_some_and(|flight| flight.may_block)
-    }
-
     fn watched_by(&self, shards: &Shards) -> Option<usize> {
         self.watched.map(|slot| shards.worker_of(slot))
     }
@@ -178,7 +127,7 @@ impl Shards {
                 let slot = transaction.slot.or(watched);
                 return Ok(slot.map_or(Route::Here, |slot| self.route_to(self.worker_of(slot))));
             }
-            if super::server::is_done_inside_multi(command.name) {
+            if is_done_inside_multi(command.name) {
                 return Ok(Route::Here);
             }
             if !reach::may_be_queued(command, row.reach) {

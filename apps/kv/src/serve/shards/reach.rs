@@ -79,11 +79,11 @@ pub(crate) fn may_be_queued(command: &Command, reach: Reach) -> bool {
 mod tests {
     use super::*;
     use crate::data::COMMANDS;
-    use crate::serve::table::Table;
+    use crate::serve::rows;
 
     #[test]
     fn every_name_is_a_command_without_keys() {
-        let table = Table::new(COMMANDS);
+        let (table, _) = rows::all();
         for (name, join) in ALL {
             let row = table.rows().iter().find(|row| row.command.name == *name);
             let command = row.unwrap_or_else(|| panic!("`{name}` is no command")).command;

@@ -1,0 +1,493 @@
+//! Users: which of them may do which commands on which keys and channels.
+//!
+//! Passwords are kept as their SHA-256, as Redis shows them, and compared in constant time: neither the time nor the
+//! reply tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
+
+use super::table::{Table, keys_of};
+use crate::command::{Command, Flags};
+use crate::data::glob_matches;
+use sha2::{Digest, Sha256};
+
+/// Users at a time, and rules of one.
+pub(crate) const USERS_MAX: usize = 10_000;
+pub(crate) const RULES_MAX: usize = 10_000;
+
+/// What a pattern of keys allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRule {
+    pub(crate) pattern: Box<[u8]>,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) is_on: bool,
+    pub(crate) needs_no_password: bool,
+    pub(crate) passwords: Vec<[u8; 32]>,
+    /// A bit per row of the table of commands.
+    pub(crate) allowed: Vec<u64>,
+    /// The rules that led to it: `-@all`, `+get`.
+    pub(crate) rules: Vec<String>,
+    pub(crate) keys: Vec<KeyRule>,
+    pub(crate) has_all_keys: bool,
+    pub(crate) channels: Vec<Box<[u8]>>,
+    pub(crate) has_all_channels: bool,
+    pub(crate) has_all_commands: bool,
+    pub(crate) is_deleted: bool,
+}
+
+impl User {
+    pub(crate) fn new(name: &[u8], rows: usize) -> User {
+        User {
+            name: name.into(),
+            is_on: false,
+            needs_no_password: false,
+            passwords: Vec::new(),
+            allowed: vec![0; rows.div_ceil(64)],
+            rules: vec!["-@all".to_owned()],
+            keys: Vec::new(),
+            has_all_keys: false,
+            channels: Vec::new(),
+            has_all_channels: false,
+            has_all_commands: false,
+            is_deleted: false,
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+
+    /// Whether it may do a command with these words.
+    ///
+    /// # Errors
+    /// Redis's sentence.
+    pub(crate) fn may(&self, row: usize, command: &Command, args: &[&[u8]]) -> Result<(), String> {
+        if self.has_all_commands && self.has_all_keys && self.has_all_channels {
+            return Ok(());
+        }
+        if self.allowed[row / 64] & 1 << (row % 64) == 0 {
+            return Err(format!(
+                "NOPERM this user has no permissions to run the '{}' command",
+                command.name
+            ));
+        }
+        let (reads, writes) = access(command, args);
+        if !self.has_all_keys
+            && !keys_of(command.keys, args).iter().all(|key| self.may_use(key, reads, writes))
+        {
+            return Err(
+                "NOPERM this user has no permissions to access one of the keys used as arguments"
+                    .to_owned(),
+            );
+        }
+        let (channels, is_pattern): (&[&[u8]], bool) = match command.name {
+            "publish" => (&args[1..2], false),
+            "subscribe" => (&args[1..], false),
+            "psubscribe" => (&args[1..], true),
+            _ => (&[], false),
+        };
+        // A pattern is allowed by itself alone: what it matches cannot be compared.
+        let is_allowed = |channel: &[u8]| {
+            self.channels.iter().any(|allowed| match is_pattern {
+                true => **allowed == *channel,
+                false => glob_matches(allowed, channel),
+            })
+        };
+        if !self.has_all_channels && !channels.iter().all(|channel| is_allowed(channel)) {
+            return Err(
+                "NOPERM this user has no permissions to access one of the channels used as \
+                        arguments"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn may_use(&self, key: &[u8], reads: bool, writes: bool) -> bool {
+        let matching = self.keys.iter().filter(|rule| glob_matches(&rule.pattern, key));
+        let (mut may_read, mut may_write) = (false, false);
+        for rule in matching {
+            may_read |= rule.reads;
+            may_write |= rule.writes;
+        }
+        (!reads || may_read) && (!writes || may_write)
+    }
+
+    /// The rules that make it, as ACL LIST shows them.
+    pub(crate) fn text(&self) -> String {
+        let mut words = vec![if self.is_on { "on" } else { "off" }.to_owned()];
+        words.extend(self.needs_no_password.then(|| "nopass".to_owned()));
+        words.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
+        words.extend(Some(self.keys_text()).filter(|text| !text.is_empty()));
+        words.push(self.channels_text());
+        words.push(self.rules.join(" "));
+        words.join(" ")
+    }
+
+    pub(crate) fn keys_text(&self) -> String {
+        if self.has_all_keys {
+            return "~*".to_owned();
+        }
+        let texts = self.keys.iter().map(|rule| {
+            let pattern = String::from_utf8_lossy(&rule.pattern);
+            match (rule.reads, rule.writes) {
+                (true, true) => format!("~{pattern}"),
+                (true, false) => format!("%R~{pattern}"),
+                _ => format!("%W~{pattern}"),
+            }
+        });
+        texts.collect::<Vec<String>>().join(" ")
+    }
+
+    pub(crate) fn channels_text(&self) -> String {
+        if self.has_all_channels {
+            return "&*".to_owned();
+        }
+        let channels = self.channels.iter().map(|c| format!("&{}", String::from_utf8_lossy(c)));
+        let channels: Vec<String> = channels.collect();
+        if channels.is_empty() { "resetchannels".to_owned() } else { channels.join(" ") }
+    }
+
+    pub(crate) fn allow(
+        &mut self,
+        table: &Table,
+        is_allowed: bool,
+        means: impl Fn(&Command) -> bool,
+    ) -> bool {
+        let mut is_any = false;
+        for (row, entry) in table.rows().iter().enumerate().filter(|(_, r)| means(&r.command)) {
+            is_any = true;
+            let bit = 1 << (row % 64);
+            if is_allowed {
+                self.allowed[row / 64] |= bit;
+            } else {
+                self.allowed[row / 64] &= !bit;
+            }
+            let _ = entry;
+        }
+        is_any
+    }
+
+    /// One rule of ACL SETUSER.
+    pub(crate) fn apply(&mut self, table: &Table, rule: &[u8]) -> Result<(), &'static str> {
+        const SYNTAX: &str = "Syntax error";
+        match rule.to_ascii_lowercase().as_slice() {
+            b"on" => self.is_on = true,
+            b"off" => self.is_on = false,
+            b"nopass" => {
+                self.needs_no_password = true;
+                self.passwords.clear();
+            }
+            b"resetpass" => {
+                self.needs_no_password = false;
+                self.passwords.clear();
+            }
+            b"allkeys" | b"~*" => self.has_all_keys = true,
+            b"resetkeys" => {
+                self.has_all_keys = false;
+                self.keys.clear();
+            }
+            b"allchannels" | b"&*" => self.has_all_channels = true,
+            b"resetchannels" => {
+                self.has_all_channels = false;
+                self.channels.clear();
+            }
+            b"allcommands" | b"+@all" => self.commands(table, true),
+            b"nocommands" | b"-@all" => self.commands(table, false),
+            b"reset" => *self = User::new(&self.name, table.rows().len()),
+            _ => match rule {
+                [b'>', password @ ..] => self.add_password(sha256(password)),
+                [b'<', password @ ..] => self.remove_password(sha256(password))?,
+                [b'#', hash @ ..] => self.add_password(hash_of(hash)?),
+                [b'!', hash @ ..] => self.remove_password(hash_of(hash)?)?,
+                [b'~', pattern @ ..] => self.add_keys(pattern, true, true)?,
+                [b'%', rest @ ..] => {
+                    let tilde = rest.iter().position(|&byte| byte == b'~').ok_or(SYNTAX)?;
+                    let kinds = rest[..tilde].to_ascii_uppercase();
+                    let (reads, writes) = (kinds.contains(&b'R'), kinds.contains(&b'W'));
+                    let is_known = kinds.iter().all(|kind| matches!(kind, b'R' | b'W'));
+                    if !is_known || kinds.is_empty() {
+                        return Err(SYNTAX);
+                    }
+                    self.add_keys(&rest[tilde + 1..], reads, writes)?;
+                }
+                [b'&', pattern @ ..] => {
+                    if self.has_all_channels {
+                        return Err(
+                            "Adding a pattern after the * pattern (or the 'allchannels' flag) \
+                                    is not valid and does not have any effect. Try 'resetchannels' \
+                                    to start with an empty list of channels",
+                        );
+                    }
+                    self.channels.push(pattern.into());
+                }
+                [sign @ (b'+' | b'-'), name @ ..] => self.command(table, *sign == b'+', name)?,
+                _ => return Err(SYNTAX),
+            },
+        }
+        Ok(())
+    }
+
+    pub(crate) fn commands(&mut self, table: &Table, is_allowed: bool) {
+        self.allow(table, is_allowed, |_| true);
+        self.has_all_commands = is_allowed;
+        self.rules = vec![if is_allowed { "+@all" } else { "-@all" }.to_owned()];
+    }
+
+    pub(crate) fn add_keys(
+        &mut self,
+        pattern: &[u8],
+        reads: bool,
+        writes: bool,
+    ) -> Result<(), &'static str> {
+        if self.has_all_keys {
+            return Err(
+                "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and \
+                        does not have any effect. Try 'resetkeys' to start with an empty list of \
+                        patterns",
+            );
+        }
+        let rule = KeyRule { pattern: pattern.into(), reads, writes };
+        if !self.keys.contains(&rule) {
+            self.keys.push(rule);
+        }
+        Ok(())
+    }
+
+    /// `+get`, `-@write`, `+config|get`.
+    pub(crate) fn command(
+        &mut self,
+        table: &Table,
+        is_allowed: bool,
+        name: &[u8],
+    ) -> Result<(), &'static str> {
+        let name = name.to_ascii_lowercase();
+        let name = std::str::from_utf8(&name).map_err(|_| "Syntax error")?;
+        let is_any = match name.strip_prefix('@') {
+            Some(category) => {
+                let is_any = self.allow(table, is_allowed, |c| c.categories.contains(&category));
+                is_any || CATEGORIES.contains(&category)
+            }
+            // A command is its subcommands as well.
+            None => self.allow(table, is_allowed, |command| {
+                let rest = command.name.strip_prefix(name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+            }),
+        };
+        if !is_any {
+            return Err("Unknown command or category name in ACL");
+        }
+        self.has_all_commands = self.has_all_commands && is_allowed;
+        let sign = if is_allowed { '+' } else { '-' };
+        self.rules.retain(|rule| &rule[1..] != name || name == "@all");
+        if self.rules.len() >= RULES_MAX {
+            return Err("too many rules, begin anew with 'nocommands'");
+        }
+        self.rules.push(format!("{sign}{name}"));
+        Ok(())
+    }
+
+    pub(crate) fn add_password(&mut self, hash: [u8; 32]) {
+        if !self.passwords.contains(&hash) && self.passwords.len() < RULES_MAX {
+            self.passwords.push(hash);
+        }
+        self.needs_no_password = false;
+    }
+
+    pub(crate) fn remove_password(&mut self, hash: [u8; 32]) -> Result<(), &'static str> {
+        let before = self.passwords.len();
+        self.passwords.retain(|known| *known != hash);
+        if self.passwords.len() == before {
+            return Err("The password you are trying to remove from the user does not exist");
+        }
+        Ok(())
+    }
+}
+
+/// What a command does with its keys. A command that writes may tell what it found, unless it is known to tell nothing.
+pub(crate) fn access(command: &Command, args: &[&[u8]]) -> (bool, bool) {
+    const WRITES_ALONE: &[&str] = &[
+        "append",
+        "del",
+        "expire",
+        "expireat",
+        "hmset",
+        "lpush",
+        "mset",
+        "msetnx",
+        "persist",
+        "pexpire",
+        "pexpireat",
+        "psetex",
+        "rpush",
+        "sadd",
+        "setex",
+        "setnx",
+        "unlink",
+    ];
+    let writes = command.flags.has(Flags::WRITE);
+    let is_plain_set =
+        command.name == "set" && !args.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"get"));
+    (!writes || !(is_plain_set || WRITES_ALONE.contains(&command.name)), writes)
+}
+
+/// Every category of Redis: a rule may name one that no command of ours is in.
+pub(crate) const CATEGORIES: &[&str] = &[
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+/// All users.
+#[derive(Debug)]
+pub(crate) struct Users {
+    /// Places of deleted users are used again: their clients are gone.
+    pub(crate) users: Vec<User>,
+}
+
+impl Users {
+    /// The default user alone, which may do everything; with a password, if one is given.
+    pub(crate) fn new(table: &Table, password: Option<&str>) -> Users {
+        let mut user = User::new(b"default", table.rows().len());
+        user.is_on = true;
+        user.has_all_keys = true;
+        user.has_all_channels = true;
+        user.commands(table, true);
+        let mut users = Users { users: vec![user] };
+        users.require_password(password.unwrap_or_default());
+        users
+    }
+
+    /// `requirepass`: the default user's one password; none if empty.
+    pub(crate) fn require_password(&mut self, password: &str) {
+        let user = &mut self.users[0];
+        user.passwords.clear();
+        user.needs_no_password = password.is_empty();
+        if !password.is_empty() {
+            user.passwords.push(sha256(password.as_bytes()));
+        }
+    }
+
+    pub(crate) fn of(&self, place: usize) -> &User {
+        &self.users[place]
+    }
+
+    /// [`User::may`] of the user at a place, which another worker may know of sooner than this one.
+    pub(crate) fn may(
+        &self,
+        place: usize,
+        row: usize,
+        command: &Command,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        let unknown =
+            || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
+        self.users.get(place).ok_or_else(unknown)?.may(row, command, args)
+    }
+
+    pub(crate) fn default_needs_no_password(&self) -> bool {
+        self.users[0].is_on && self.users[0].needs_no_password
+    }
+
+    pub(crate) fn index_of(&self, name: &[u8]) -> Option<usize> {
+        self.users.iter().position(|user| *user.name == *name && !user.is_deleted)
+    }
+
+    /// The user's place, if the password is right.
+    pub(crate) fn log_in(&self, name: &[u8], password: &[u8]) -> Option<usize> {
+        let given = sha256(password);
+        let place = self.index_of(name);
+        // An unknown user costs as much as one with a password.
+        let unknown = [[0; 32]];
+        let known = place.map_or(&unknown[..], |place| &self.users[place].passwords);
+        let mut is_right = false;
+        for hash in known {
+            is_right |= is_same(hash, &given);
+        }
+        let place = place?;
+        let user = &self.users[place];
+        (user.is_on && (is_right || user.needs_no_password)).then_some(place)
+    }
+
+    pub(crate) fn add(&mut self, user: User) {
+        match self.users.iter().position(|place| place.is_deleted || place.name == user.name) {
+            Some(place) => self.users[place] = user,
+            None => self.users.push(user),
+        }
+    }
+
+    pub(crate) fn sorted(&self) -> Vec<&User> {
+        let mut users: Vec<&User> = self.users.iter().filter(|user| !user.is_deleted).collect();
+        users.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        users
+    }
+}
+
+/// In a time that does not depend on where they differ.
+pub(crate) fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let differing = a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b));
+    std::hint::black_box(differing) == 0
+}
+
+pub(crate) fn sha256(password: &[u8]) -> [u8; 32] {
+    Sha256::digest(password).into()
+}
+
+pub(crate) fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn hash_of(text: &[u8]) -> Result<[u8; 32], &'static str> {
+    const WRONG: &str =
+        "The provided password hash contains invalid characters or has not 64 of them";
+    let text = std::str::from_utf8(text).map_err(|_| WRONG)?;
+    let is_hash = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if !is_hash {
+        return Err(WRONG);
+    }
+    let mut hash = [0; 32];
+    for (byte, at) in hash.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| WRONG)?;
+    }
+    Ok(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_the_same_where_all_of_their_bytes_are() {
+        let hash = sha256(b"secret");
+        assert!(is_same(&hash, &sha256(b"secret")));
+        for place in 0..32 {
+            for bit in 0..8 {
+                let mut other = hash;
+                other[place] ^= 1 << bit;
+                assert!(!is_same(&hash, &other), "byte {place}, bit {bit}");
+            }
+        }
+    }
+}

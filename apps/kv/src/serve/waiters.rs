@@ -1,0 +1,50 @@
+//! The clients that wait, by key and by time. [`blocked`](super::blocked) is what the server does with them.
+
+use super::key::{DataKey, Key};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// All clients that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    pub(crate) by_key: HashMap<DataKey, VecDeque<Key>>,
+    pub(crate) by_time: BTreeSet<(u64, Key)>,
+    /// Keys that were touched and are waited for.
+    pub(crate) ready: VecDeque<DataKey>,
+    pub(crate) count: usize,
+    /// Clients that a pause holds back, in their order.
+    pub(crate) postponed: Vec<Key>,
+    pub(crate) pause: Option<Pause>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pause {
+    pub(crate) until_ms: u64,
+    pub(crate) holds_all: bool,
+}
+
+impl Waiters {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn touch(&mut self, key: &DataKey) {
+        if self.count > 0 && self.by_key.contains_key(key) && !self.ready.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    /// True if a pause holds back a command that may write, or may not.
+    pub(crate) fn pause_holds(&self, may_write: bool, now_ms: u64) -> bool {
+        self.pause.is_some_and(|pause| pause.until_ms > now_ms && (pause.holds_all || may_write))
+    }
+
+    /// When the next of them has waited long enough, milliseconds since 1970.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        let pause = self.pause.map(|pause| pause.until_ms);
+        self.by_time.first().map(|(until_ms, _)| *until_ms).into_iter().chain(pause).min()
+    }
+}
