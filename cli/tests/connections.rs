@@ -411,6 +411,20 @@ fn a_store_is_asked_by_datagrams_in_a_race_and_by_hand() {
         return println!("skipped: no arm by datagrams: {:?}", result.notes);
     }
     assert!(segments(&result, "xdp udp").len() >= 4);
+    // Half of what each answered in a closed loop of its own; the base's second run is the base.
+    let own: Vec<u64> = result.arms.iter().map(|arm| arm.own_pps.expect("measured")).collect();
+    assert!(own.iter().all(|pps| *pps > 0) && own[0] == own[1], "{own:?}");
+    assert_eq!((result.own_share, &result.loads_pps), (Some(0.5), &vec![1, 2_000]));
+    for segment in result.segments.iter().filter(|segment| segment.load == 0) {
+        assert_eq!(segment.generator.asked_pps, own[segment.arm] as f64, "{segment:?}");
+    }
+    let is_of_own = |metric: &str| {
+        let mut of = result.findings.iter().filter(|finding| finding.metric == metric);
+        of.any(|finding| finding.load == 0)
+    };
+    assert!(is_of_own("p50 rtt") && !is_of_own("records/s"), "{:?}", result.findings);
+    let report = std::fs::read_to_string(turn.folder.join("get-udp/report.md")).expect("written");
+    assert!(report.contains("50 % of each arm's own closed loop"), "{report}");
 
     let port = TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().unwrap().port();
     let at = format!("127.0.0.1:{port}");

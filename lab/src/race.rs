@@ -136,15 +136,17 @@ pub fn run(
         extent,
         sending: &sending,
         entrants: &entrants,
+        own_pps: &[],
         options,
     };
     let saturating = contest(&extent).saturating()?;
     result.headroom = contest(&extent).headroom()?;
+    let own_pps = contest(&extent).own_rates()?;
     let (extent, saturating_pps) =
         found_loads(&extent, saturating, &mut result.headroom, &mut notes);
 
     let Measured { segments, trials, rounds, generations, mut findings } =
-        contest(&extent).run(&app, &mut show)?;
+        Contest { own_pps: &own_pps, ..contest(&extent) }.run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
     result.summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
     if let Some(explainer) = options.explain {
@@ -169,6 +171,7 @@ pub fn run(
         sending: &sending,
         extent: &extent,
         entrants: &entrants,
+        own_pps: &own_pps,
         segments: &segments,
         trials: &trials,
         program: program.as_deref(),
@@ -187,12 +190,13 @@ pub fn run(
         machine: look.finish(),
         generations,
         rounds,
-        arms: arms(&entrants, &trials),
+        arms: arms(&entrants, &own_pps, &trials),
         loads_pps: extent.loads_pps.clone(),
         saturating_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
         closed_requests: extent.closed_requests.clone(),
+        own_share: extent.own_share,
         findings,
         ping,
         capacity,
@@ -248,6 +252,7 @@ fn blank(
         topspeed: false,
         closed_loop: false,
         closed_requests: Vec::new(),
+        own_share: None,
         segments: Vec::new(),
         summaries: Vec::new(),
         findings: Vec::new(),
@@ -284,6 +289,12 @@ fn found_loads(
         None => {}
     }
     notes.extend(headroom::note(headroom));
+    if extent.own_share.is_some() {
+        // A name only: behind the loads that have a rate, and in front of the closed loops.
+        let own = extent.loads_pps.last().map_or(1, |last| last + 1);
+        extent.loads_pps.push(own);
+        saturating_pps = saturating_pps.map(|pps| pps.max(own + 1));
+    }
     extent.loads_pps.extend(saturating_pps);
     extent.loads_pps.extend(&extent.closed_requests);
     let last = saturating_pps.or_else(|| extent.closed_requests.last().copied());
@@ -291,7 +302,7 @@ fn found_loads(
 }
 
 /// The arms as the result has them.
-fn arms(entrants: &[Entrant], trials: &[Trial]) -> Vec<Arm> {
+fn arms(entrants: &[Entrant], own_pps: &[u64], trials: &[Trial]) -> Vec<Arm> {
     let caps = |arm: usize| trials.iter().rfind(|trial| trial.index == arm).map(|t| t.caps.clone());
     let arm = |(arm, entrant): (usize, &Entrant)| Arm {
         name: entrant.name.clone(),
@@ -300,6 +311,7 @@ fn arms(entrants: &[Entrant], trials: &[Trial]) -> Vec<Arm> {
         arguments: if entrant.peer.is_none() { entrant.arguments.clone() } else { Vec::new() },
         is_noise_floor: entrant.is_noise_floor,
         delivered_unknown: !entrant.counts,
+        own_pps: own_pps.get(arm).copied(),
         note: entrant.note.clone(),
         caps: caps(arm).unwrap_or_default(),
     };
@@ -416,6 +428,7 @@ fn trial_plan<'a>(
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
         closed_requests: &extent.closed_requests,
+        own_load: None,
         segment: Duration::from_millis(extent.segment_ms),
         late_p99_ns_max: scenario.late_p99_us_max * 1000,
         others_max: scenario.others_max,

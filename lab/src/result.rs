@@ -76,6 +76,10 @@ pub struct RaceResult {
     /// stand among the loads as their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed_requests: Vec<u64>,
+    /// The load in front of the closed loops has no rate of its own either: every arm was offered this share of what it
+    /// answered in a closed loop before the race, [`Arm::own_pps`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_share: Option<f64>,
     /// Every segment measured: each is one dot.
     pub segments: Vec<Segment>,
     /// Per arm and load, over all rounds.
@@ -226,6 +230,9 @@ pub struct Arm {
     /// no rate and no loss.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub delivered_unknown: bool,
+    /// What it was offered per second at the load of which every arm has a rate of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_pps: Option<u64>,
     /// One sentence: what this arm does with a frame after looking at it.
     pub note: String,
     /// Asked for and obtained.
@@ -432,11 +439,22 @@ impl RaceResult {
         self.closed_requests.get(load.checked_sub(first)?).copied()
     }
 
+    /// The load at which every arm had a rate of its own.
+    pub(crate) fn own_load(&self) -> Option<usize> {
+        own_load(self.own_share, self.loads_pps.len(), self.closed_requests.len())
+    }
+
     /// False for a load at which the generator was seen to have no headroom.
     pub(crate) fn has_headroom(&self, load: usize) -> bool {
         let Some(&pps) = self.loads_pps.get(load) else { return true };
         self.headroom.iter().filter(|kept| kept.load_pps == pps).all(Headroom::is_kept)
     }
+}
+
+/// Which of so many loads is the one at which every arm has a rate of its own: that in front of the closed loops, of
+/// which there are so many with a number of requests, or one without.
+pub(crate) fn own_load(share: Option<f64>, loads: usize, counted: usize) -> Option<usize> {
+    share.and_then(|_| loads.checked_sub(counted.max(1) + 1))
 }
 
 /// The connections of a client in one segment.

@@ -36,6 +36,8 @@ pub(crate) const ROUNDS_MAX: usize = laneway_stats::limits::PAIRS_PER_GENERATION
 const LOAD_PPS_MAX: u64 = 100_000_000;
 /// Most requests of a closed loop.
 const CLOSED_REQUESTS_MAX: u64 = 100_000_000;
+/// Shares of its own capacity that an arm may be offered. A little more than all of it is a queue that grows.
+const OWN_SHARES: std::ops::RangeInclusive<f64> = 0.05..=1.0;
 
 /// The generator of a scenario in which a client asks.
 const SOCKETS: &str = "sockets";
@@ -306,6 +308,10 @@ pub struct Extent {
     /// connections, however long that takes, unless nothing is answered any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub closed_requests: Vec<u64>,
+    /// Where a client asks: offer one more in front of the closed loops, at which every arm has a rate of its own: this
+    /// share of what it answered in a closed loop before the race.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_share: Option<f64>,
     /// Length of a segment, ms.
     pub segment_ms: u64,
     /// How long arms are measured at most, s: the race ends earlier when every verdict is decided.

@@ -71,6 +71,7 @@ const REDIRECT_LOSSES: [DropReason; 3] =
 const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
+const CLOSED_TRIES: usize = 3;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
 /// How long a closed loop of so many requests may take.
 const COUNTED_MAX: Duration = Duration::from_secs(600);
@@ -158,6 +159,8 @@ pub(crate) struct TrialPlan<'a> {
     pub(crate) closed_loop: bool,
     /// In its place the last loads are those that end when so many requests were due.
     pub(crate) closed_requests: &'a [u64],
+    /// The one of them at which the arm has a rate of its own, and that rate.
+    pub(crate) own_load: Option<(usize, u64)>,
     /// Length of a segment.
     pub(crate) segment: Duration,
     /// Largest p99 of the generator's lateness.
@@ -363,7 +366,8 @@ impl<'a> Alive<'a> {
     /// When a child failed, or the race was interrupted.
     pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
         let Walk { plan, .. } = &self.walk;
-        let (pps, length) = (plan.loads_pps[load], plan.segment);
+        let own_pps = plan.own_load.filter(|(own, _)| *own == load).map(|(_, pps)| pps);
+        let (pps, length) = (own_pps.unwrap_or(plan.loads_pps[load]), plan.segment);
         let from_last = plan.loads_pps.len() - load;
         let is_last = from_last == 1;
         let requests = plan.closed_requests.iter().rev().nth(from_last - 1);
@@ -538,15 +542,19 @@ pub(crate) fn top_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceEr
     Ok(sent.achieved_pps as u64)
 }
 
-/// How many requests the arm of `plan` answers in a closed loop, per second.
+/// How many requests the arm of `plan` answers in a closed loop, per second: the median of [`CLOSED_TRIES`] short ones.
 ///
 /// # Errors
 /// As for a trial.
 pub(crate) fn closed_rate(bench: &Bench, plan: TrialPlan<'_>) -> Result<u64, RaceError> {
     let mut walk = Walk::begin(bench, plan)?;
-    let segment = walk.converse(TOP_LENGTH, None)?.segment;
+    let mut rates = [0.0; CLOSED_TRIES];
+    for rate in &mut rates {
+        *rate = walk.converse(TOP_LENGTH, None)?.segment.records_per_s;
+    }
     walk.end()?;
-    Ok(segment.records_per_s as u64)
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[CLOSED_TRIES / 2] as u64)
 }
 
 /// Records per second over the `scheduled_ns` of its schedule, over as long as sending took, or over as long as records

@@ -213,6 +213,7 @@ fn plan<'a>(
         topspeed: false,
         closed_loop: false,
         closed_requests: &[],
+        own_load: None,
         segment: Duration::ZERO,
         late_p99_ns_max: 0,
         others_max: scenario.others_max,

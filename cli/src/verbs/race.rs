@@ -169,6 +169,7 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
             // These and no other.
             (extent.saturate, extent.topspeed, extent.closed_loop) = (false, false, false);
             extent.closed_requests.clear();
+            extent.own_share = None;
         }
         if let Some(ms) = arguments.segment_ms {
             extent.segment_ms = ms;

@@ -168,12 +168,14 @@ pub(super) struct Judge {
     looks: BTreeMap<ComparisonKey, Looks>,
     /// Differences that were called: they are final, and hand their part of the error rate to the others.
     called: BTreeMap<ComparisonKey, Judgement>,
+    /// The load at which every arm has a rate of its own: rates there are no finding.
+    own_load: Option<usize>,
 }
 
 impl Judge {
     /// No look has been taken yet.
-    pub(super) fn new() -> Judge {
-        Judge { looks: BTreeMap::new(), called: BTreeMap::new() }
+    pub(super) fn new(own_load: Option<usize>) -> Judge {
+        Judge { looks: BTreeMap::new(), called: BTreeMap::new(), own_load }
     }
 
     /// Every metric of every arm at every load against the base, when a `share` of the race's time has gone; the last
@@ -187,9 +189,12 @@ impl Judge {
         share: f64,
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
+        let own_load = self.own_load;
         for &metric in metrics {
             let is_known = |arm| is_known(data.segments, metric, arm);
-            let is_measured = |&load: &usize| is_measured(data.segments, metric, load);
+            let is_given = |load| metric == Metric::Rate && own_load == Some(load);
+            let is_measured =
+                |&load: &usize| is_measured(data.segments, metric, load) && !is_given(load);
             for load in (0..loads).filter(is_measured).filter(|_| is_known(0)) {
                 // The twin is the yardstick, and no member of the family.
                 let others = (arms - 2) * loads;

@@ -39,6 +39,7 @@ pub(super) fn notes(
     client: &ClientPlan,
     segments: &[Segment],
     names: &[String],
+    own_pps: &[u64],
     extent: &Extent,
 ) -> Vec<String> {
     let mut notes = vec![
@@ -52,6 +53,7 @@ pub(super) fn notes(
             client.connections
         ));
     }
+    notes.extend(own_rates(own_pps, names, extent));
     notes.extend(limited(segments, names, extent));
     for (arm, name) in names.iter().enumerate() {
         let of = segments.iter().filter(|segment| segment.arm == arm);
@@ -66,6 +68,19 @@ pub(super) fn notes(
         }
     }
     notes
+}
+
+/// What each arm was offered at the load that is a share of its own.
+fn own_rates(own_pps: &[u64], names: &[String], extent: &Extent) -> Option<String> {
+    let share = extent.own_share?;
+    let rate = |(name, pps): (&String, &u64)| format!("{name} {pps}/s");
+    let rates: Vec<String> = names.iter().zip(own_pps).map(rate).collect();
+    Some(format!(
+        "one load is open loop, {:.0} % of what each arm answered in a closed loop before the race: {}; latency and CPU per \
+         record there are of different rates",
+        share * 100.0,
+        rates.join(", ")
+    ))
 }
 
 /// The arms in whose closed loop the client had hardly a moment to spare.

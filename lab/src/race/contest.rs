@@ -40,6 +40,8 @@ pub(super) struct Contest<'a> {
     pub(super) extent: &'a Extent,
     pub(super) sending: &'a Sending,
     pub(super) entrants: &'a [Entrant],
+    /// The rate of each at the load of which every arm has its own; empty while it is not known, and without one.
+    pub(super) own_pps: &'a [u64],
     pub(super) options: &'a Options<'a>,
 }
 
@@ -70,7 +72,7 @@ impl<'a> Contest<'a> {
         let time = Duration::from_secs(extent.time_s);
         let began = Instant::now();
         let mut all = Measured::default();
-        let mut judge = Judge::new();
+        let mut judge = Judge::new(extent.own_load());
         let mut doubt = Doubt::new(entrants.len(), extent.loads_pps.len());
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;
@@ -221,8 +223,11 @@ impl<'a> Contest<'a> {
     }
 
     fn plan(&self, arm: usize, generation: usize) -> TrialPlan<'a> {
-        let Contest { scenario, extent, sending, entrants, options, .. } = *self;
-        trial_plan(scenario, extent, sending, &entrants[arm], [arm, generation], options)
+        let Contest { scenario, extent, sending, entrants, own_pps, options, .. } = *self;
+        TrialPlan {
+            own_load: extent.own_load().zip(own_pps.get(arm).copied()),
+            ..trial_plan(scenario, extent, sending, &entrants[arm], [arm, generation], options)
+        }
     }
 
     fn write(&self, trials: &[Trial], first: usize) -> Result<(), RaceError> {
@@ -254,6 +259,26 @@ impl<'a> Contest<'a> {
             return Ok(Some(Ok(Saturating { pps, headroom: None })));
         }
         self.extent.saturate.then(|| self.kept_by_all()).transpose()
+    }
+
+    /// The rate of each arm at the load that is a share of its own, per second; empty if there is no such load.
+    ///
+    /// # Errors
+    /// As for a run.
+    pub(super) fn own_rates(&self) -> Result<Vec<u64>, RaceError> {
+        let Some(share) = self.extent.own_share else { return Ok(Vec::new()) };
+        let mut rates: Vec<u64> = Vec::new();
+        for (arm, entrant) in self.entrants.iter().enumerate() {
+            // The base's second run is the base.
+            if let (true, Some(&of_base)) = (entrant.is_noise_floor, rates.first()) {
+                rates.push(of_base);
+                continue;
+            }
+            let closed = trial::closed_rate(&self.benches[arm], self.plan(arm, 0));
+            let closed = closed.map_err(|error| interrupted(self.options, error))?;
+            rates.push(round_down((closed as f64 * share) as u64).max(1));
+        }
+        Ok(rates)
     }
 
     /// What the generator keeps of half as much again as each load.
@@ -350,6 +375,7 @@ mod tests {
             topspeed: false,
             closed_loop: false,
             closed_requests: Vec::new(),
+            own_share: None,
             segment_ms: 100,
             time_s: 1,
             generations,

@@ -151,5 +151,8 @@ pub(super) fn load_names(extent: &Extent) -> Vec<String> {
     }
     let counted = names.iter_mut().rev().zip(extent.closed_requests.iter().rev());
     counted.for_each(|(name, requests)| *name = format!("closed loop of {requests} requests"));
+    if let (Some(load), Some(share)) = (extent.own_load(), extent.own_share) {
+        names[load] = format!("{:.0} % of its closed loop", share * 100.0);
+    }
     names
 }

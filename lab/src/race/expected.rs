@@ -40,7 +40,9 @@ pub fn expected(scenario: &Scenario, length: Length) -> Expected {
     let arms = entrants(scenario, length).len();
     let counts = &extent.closed_requests;
     let is_one_more = extent.saturate || extent.topspeed || extent.closed_loop;
-    let long = extent.loads_pps.len() + usize::from(is_one_more && counts.is_empty());
+    let long = extent.loads_pps.len()
+        + usize::from(is_one_more && counts.is_empty())
+        + usize::from(extent.own_share.is_some());
     let loads = long + counts.len();
     let times = |duration: Duration, n: usize| duration.saturating_mul(n as u32);
     let segment = Duration::from_millis(extent.segment_ms);

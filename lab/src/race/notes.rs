@@ -19,6 +19,7 @@ pub(super) struct Known<'a> {
     pub(super) sending: &'a Sending,
     pub(super) extent: &'a Extent,
     pub(super) entrants: &'a [Entrant],
+    pub(super) own_pps: &'a [u64],
     pub(super) segments: &'a [Segment],
     pub(super) trials: &'a [Trial],
     /// The version of the real ping, if it ran.
@@ -30,7 +31,7 @@ impl Known<'_> {
     /// What a reader must know of it, beside the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let Known { options, scenario, app, sending, extent, entrants, .. } = self;
-        let Known { segments, trials, program, saturating_pps, .. } = self;
+        let Known { own_pps, segments, trials, program, saturating_pps, .. } = self;
         let mut notes = Vec::new();
         if app.race.counted == Counted::Replies {
             notes.extend(pings::notes(scenario, *program));
@@ -62,7 +63,13 @@ impl Known<'_> {
             }
         }
         if let Some(client) = sending.traffic.client() {
-            notes.extend(clients::notes(client, segments, &entrants_names(entrants), extent));
+            notes.extend(clients::notes(
+                client,
+                segments,
+                &entrants_names(entrants),
+                own_pps,
+                extent,
+            ));
         }
         if extent.topspeed {
             notes.push(topspeed_note(segments, entrants, extent.loads_pps.len() - 1));

@@ -167,7 +167,7 @@ pub(super) fn findings(
         half_width_target: matters * 2.0,
         ..Rule::COST
     };
-    let mut judge = Judge::new();
+    let mut judge = Judge::new(None);
     let mut compare = |arm| {
         let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
         let pairs = base.into_iter().zip(other).enumerate();

@@ -375,6 +375,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
             lane: model.lane.to_owned(),
             is_noise_floor: index == 1,
             delivered_unknown: false,
+            own_pps: None,
             note: model.note.to_owned(),
             caps: caps_of(model),
         })
@@ -475,6 +476,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         topspeed: false,
         closed_loop: false,
         closed_requests: Vec::new(),
+        own_share: None,
         segments,
         summaries,
         findings: Vec::new(),

@@ -551,6 +551,7 @@ fn block_panel(result: &RaceResult, metric: &str, arm: usize, findings: &[&Findi
             let at = (from + slot / 2.0, bottom + 15.0);
             let name = match is_scheduled(result, finding.load) {
                 true => format!("{}/s", short(pps as f64)),
+                false if result.own_load() == Some(finding.load) => "own".to_owned(),
                 false if result.closed_loop => match result.requests_of(finding.load) {
                     Some(requests) => short(requests as f64),
                     None => "closed".to_owned(),

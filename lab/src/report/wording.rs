@@ -48,6 +48,11 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     if let Some(requests) = result.requests_of(load) {
         return format!("{CLOSED_LOOP}, {} requests", count(requests));
     }
+    if let (Some(own), Some(share)) = (result.own_load(), result.own_share)
+        && own == load
+    {
+        return format!("{} of each arm's own closed loop", percent(share));
+    }
     match result.loads_pps.get(load) {
         Some(_) if !is_scheduled(result, load) && result.closed_loop => CLOSED_LOOP.to_owned(),
         Some(_) if !is_scheduled(result, load) => "top speed".to_owned(),
@@ -73,9 +78,9 @@ fn spacing(result: &RaceResult) -> &'static str {
     }
 }
 
-/// Whether frames of a load had times of their own, so that there is a rate offered, and a latency.
+/// Whether all arms were offered the same frames at times of their own, so that a load has one rate, and a latency.
 pub(super) fn is_scheduled(result: &RaceResult, load: usize) -> bool {
-    if result.requests_of(load).is_some() {
+    if result.requests_of(load).is_some() || result.own_load() == Some(load) {
         return false;
     }
     !(result.topspeed || result.closed_loop)

@@ -51,7 +51,7 @@ fn scenario() -> Scenario {
         generator_cpu = 1
         seed = 1
         client = { connections = 10, in_flight = 16, request_bytes = [64, 64], store = { keys = 1000, get_share = 0.5 } }
-        quick = { loads_pps = [500], closed_loop = true, closed_requests = [1000, 9000], segment_ms = 100, time_s = 60, generations = 4 }
+        quick = { loads_pps = [500], own_share = 0.5, closed_loop = true, closed_requests = [1000, 9000], segment_ms = 100, time_s = 60, generations = 4 }
         full = { loads_pps = [], closed_loop = true, closed_requests = [90000], segment_ms = 100, time_s = 60, generations = 4 }
         [[variant]]
         name = "whole"
@@ -108,12 +108,19 @@ fn a_store_is_asked_for_values_beside_a_real_one() {
 #[test]
 fn what_does_not_fit_a_store_is_refused_by_name() {
     type Change = fn(&mut Scenario);
-    let changes: [(Change, &str); 11] = [
+    let changes: [(Change, &str); 15] = [
         (|s| s.client.as_mut().unwrap().store = None, "client.store is missing"),
         (|s| s.client.as_mut().unwrap().request_bytes = [8, 64], "each 16 to 1048576"),
         (|s| s.quick.closed_requests = vec![9, 8], "closed_requests is [9, 8]"),
         (|s| s.quick.closed_requests = vec![500], "above the last load"),
+        (|s| s.quick.closed_requests = vec![501], "above the last load"),
         (|s| s.quick.closed_loop = false, "give `closed_loop = true`"),
+        (|s| s.full.own_share = Some(f64::NAN), "own_share is NaN"),
+        (|s| s.full.own_share = Some(1.5), "a share from 0.05 to 1"),
+        (
+            |s| (s.quick.closed_loop, s.quick.closed_requests) = (false, Vec::new()),
+            "own_share is 0.5; it is a share of what an arm answers in a closed loop",
+        ),
         (|s| s.variants[1].arms.push("packet".into()), "tso with arm `packet`"),
         (|s| s.arms[2].lane = "redis-server:save=1".into(), "its one knob is appendfsync="),
         (|s| s.arms[2].peer = Some(Peer::Testpmd), "its peers are redis-server"),

@@ -3,9 +3,9 @@
 
 use super::{
     ALONE, ARMS_MAX, ArmPlan, BY_UDP, CAPACITY_STEPS_MAX, CAPACITY_TRIALS_MAX, CLOSED_REQUESTS_MAX,
-    CapacityPlan, Extent, GENERATIONS_MAX, LOAD_PPS_MAX, LOADS_MAX, PING_INTERVAL_US_MAX,
-    PING_LOAD_PPS_MAX, ROUNDS_MAX, SEGMENT_MS_MAX, SEGMENT_MS_MIN, Scenario, TIME_S_MAX, TRACED,
-    UNLIMITED, value,
+    CapacityPlan, Extent, GENERATIONS_MAX, LOAD_PPS_MAX, LOADS_MAX, OWN_SHARES,
+    PING_INTERVAL_US_MAX, PING_LOAD_PPS_MAX, ROUNDS_MAX, SEGMENT_MS_MAX, SEGMENT_MS_MIN, Scenario,
+    TIME_S_MAX, TRACED, UNLIMITED, value,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::child::redis_knobs;
@@ -14,6 +14,7 @@ use crate::copies;
 use crate::error::ScenarioError;
 use crate::ping::PINGS_MAX;
 use crate::replies::REQUESTS_MAX;
+use crate::result::own_load;
 use crate::segment::{Plant, SEGMENTS_MAX};
 use crate::tables::Tables;
 use crate::testpmd::{DEVICES, Device, is_tap};
@@ -278,6 +279,12 @@ impl Scenario {
                     hint,
                 ));
             }
+            if let Some(share) = extent.own_share
+                && !extent.closed_loop
+            {
+                let hint = "it is a share of what an arm answers in a closed loop: give `closed_loop = true`";
+                return Err(value("own_share", share, hint));
+            }
             if is_asked && (extent.saturate || extent.topspeed) {
                 let hint = "a client has no rate that saturates: give `closed_loop = true` instead";
                 return Err(value("saturate or topspeed with `[client]`", true, hint));
@@ -419,6 +426,11 @@ pub(super) fn check_command(arm: &ArmPlan, app: &AppFacts) -> Result<(), Scenari
 }
 
 impl Extent {
+    /// Which of the loads, when all were found, is the one at which every arm has a rate of its own.
+    pub(crate) fn own_load(&self) -> Option<usize> {
+        own_load(self.own_share, self.loads_pps.len(), self.closed_requests.len())
+    }
+
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let loads = &self.loads_pps;
         let rising = loads.is_sorted_by(|a, b| a < b);
@@ -431,15 +443,21 @@ impl Extent {
             return Err(value("loads_pps", format!("{loads:?}"), hint));
         }
         let counts = &self.closed_requests;
-        let first = loads.last().map_or(1, |load| load + 1);
+        // The load that is a share of its own has the number behind the last.
+        let owns = usize::from(self.own_share.is_some());
+        let first = loads.last().map_or(1, |load| load + 1) + owns as u64;
         let rising = counts.is_sorted_by(|a, b| a < b);
         let possible = counts.iter().all(|n| (first..=CLOSED_REQUESTS_MAX).contains(n));
-        if counts.len() + loads.len() > LOADS_MAX || !rising || !possible {
+        if counts.len() + loads.len() + owns > LOADS_MAX || !rising || !possible {
             let hint = format!(
                 "numbers in rising order, above the last load and at most {CLOSED_REQUESTS_MAX}; with the loads at most \
                  {LOADS_MAX}"
             );
             return Err(value("closed_requests", format!("{counts:?}"), hint));
+        }
+        if let Some(share) = self.own_share.filter(|share| !OWN_SHARES.contains(share)) {
+            let (least, most) = (OWN_SHARES.start(), OWN_SHARES.end());
+            return Err(value("own_share", share, format!("a share from {least} to {most}: 0.5")));
         }
         if !(SEGMENT_MS_MIN..=SEGMENT_MS_MAX).contains(&self.segment_ms) {
             let hint = format!("{SEGMENT_MS_MIN} to {SEGMENT_MS_MAX}");
