@@ -8,7 +8,8 @@
  * A task's time is its thread group's owner's: threads, io_uring's workers and SQPOLL threads are in
  * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
  * interface that was polled, whichever task was interrupted for it; where no device was polled (the backlog
- * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it.
+ * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it. RPS
+ * raises it on another CPU, whoever runs there: meter_backlog.bpf.c looks at the packets, too.
  * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
  * that was interrupted, and never on it. The cables have no device interrupts.
  *
@@ -301,19 +302,79 @@ int BPF_PROG(on_softirq_done, unsigned int vector)
 	return 0;
 }
 
-/* Whose work the poll of a device was; that of no device is the sender's, if it is known. */
-static __always_inline struct lw_who who_polled(struct lw_meter *m, struct net_device *dev)
+/* Whose an interface is. */
+static __always_inline struct lw_who whose(struct net_device *dev)
 {
 	struct lw_device key = {};
 	__u32 *owner;
 
-	if (!dev)
-		return beside(m, m->task.owner >= LW_OWNER_ARM ? LW_PART_NET_RX :
-								 LW_PART_BESIDE_NET_RX);
 	key.netns = dev->nd_net.net->ns.inum;
 	key.ifindex = dev->ifindex;
 	owner = bpf_map_lookup_elem(&devices, &key);
 	return (struct lw_who){ owner ? *owner : LW_OWNER_FOREIGN, LW_PART_NET_RX };
+}
+
+#ifdef LW_METER_BACKLOG
+struct sk_buff {
+	struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+/* A packet was received since the last poll; m->device is that of the last one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} received SEC(".maps");
+
+static __always_inline __u32 take_received(void)
+{
+	const __u32 zero = 0;
+	__u32 *seen = bpf_map_lookup_elem(&received, &zero), was = seen ? *seen : 0;
+
+	if (seen)
+		*seen = 0;
+	return was;
+}
+
+/* Softirq time is the owner's of the packets: what lay between two of different owners goes to the first. */
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(on_received, struct sk_buff *skb)
+{
+	const __u32 zero = 0;
+	struct lw_meter *m = bpf_map_lookup_elem(&meter, &zero);
+	__u32 *seen = bpf_map_lookup_elem(&received, &zero);
+	struct lw_who who;
+
+	if (!m || !seen || m->context != LW_CONTEXT_NET_RX || !skb->dev)
+		return 0;
+	who = whose(skb->dev);
+	if (*seen && who.owner == m->device.owner)
+		return 0;
+	m = begin();
+	if (!m)
+		return 0;
+	book(m);
+	if (*seen)
+		settle(m);
+	m->device = who;
+	*seen = 1;
+	done(m);
+	return 0;
+}
+#else
+static __always_inline __u32 take_received(void)
+{
+	return 0;
+}
+#endif
+
+/* Whose work the poll of no device was: that of its packets, if they were looked at, or else the sender's, if it is known. */
+static __always_inline struct lw_who who_queued(struct lw_meter *m, __u32 is_received)
+{
+	if (is_received)
+		return m->device;
+	return beside(m, m->task.owner >= LW_OWNER_ARM ? LW_PART_NET_RX : LW_PART_BESIDE_NET_RX);
 }
 
 /* The kernel says what it polled when it has. Polls outside of softirqs are of the task that makes them. */
@@ -325,8 +386,10 @@ int BPF_PROG(on_polled, struct napi_struct *napi, int work, int budget)
 	if (!m)
 		return 0;
 	if (m->context == LW_CONTEXT_NET_RX) {
+		__u32 is_received = take_received();
+
 		book(m);
-		m->device = who_polled(m, napi->dev);
+		m->device = napi->dev ? whose(napi->dev) : who_queued(m, is_received);
 		settle(m);
 	}
 	done(m);

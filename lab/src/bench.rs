@@ -78,15 +78,15 @@ pub(crate) struct Instruments {
 }
 
 impl Instruments {
-    /// Those that a race needs in which this is sent.
+    /// Those that a race needs in which this is sent, on cables like these.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
-    pub(crate) fn attach(sending: &Sending) -> Result<Instruments, RaceError> {
+    pub(crate) fn attach(sending: &Sending, tso: bool) -> Result<Instruments, RaceError> {
         let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
         let has_trains = fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains);
         let refused = has_trains.then(Refused::attach).transpose()?;
-        let meter = Rc::new(Meter::attach_weighed()?);
+        let meter = Rc::new(Meter::attach_weighed(tso)?);
         Ok(Instruments { meter, refused: refused.map(Rc::new) })
     }
 }
@@ -710,7 +710,7 @@ mod tests {
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
         let sending = Sending { traffic, times, timetable };
-        let instruments = Instruments::attach(&sending).map_err(skip).ok()?;
+        let instruments = Instruments::attach(&sending, false).map_err(skip).ok()?;
         Some(Bench::create(placement, &Across::FACTS, &sending, instruments).unwrap())
     }
 
@@ -771,7 +771,7 @@ mod tests {
             times: Times::Steady,
             timetable: Timetable::default(),
         };
-        let instruments = match Instruments::attach(&sending) {
+        let instruments = match Instruments::attach(&sending, true) {
             Ok(instruments) => instruments,
             Err(why) => return skip(why),
         };

@@ -38,6 +38,8 @@ use std::thread;
 
 /// The compiled programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
+/// The same, and a program for every packet that is received.
+static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_backlog.bpf.o"));
 /// How often a CPU that books while it is read is read again.
 const READS_MAX: usize = 8;
 /// The name of the threads that run softirqs when there are many.
@@ -73,20 +75,22 @@ impl Meter {
     /// # Errors
     /// Missing privilege (CAP_BPF, CAP_PERFMON) or kernel support (BTF).
     pub(crate) fn attach() -> Result<Meter, RaceError> {
-        Meter::attach_with(&[])
+        Meter::attach_with(OBJECT, &[])
     }
 
-    /// Attaches the programs like [`attach`](Self::attach), and knows what its own work costs: half a second longer.
+    /// Attaches the programs like [`attach`](Self::attach), and knows what its own work costs: half a second longer. Where
+    /// RPS has packets received by another CPU's `backlog`, softirqs are their interface's, whoever was interrupted.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
-    pub(crate) fn attach_weighed() -> Result<Meter, RaceError> {
+    pub(crate) fn attach_weighed(backlog: bool) -> Result<Meter, RaceError> {
         let event_ns = cost::event_ns()?;
-        Ok(Meter { event_ns, ..Meter::attach()? })
+        let object = if backlog { BACKLOG_OBJECT } else { OBJECT };
+        Ok(Meter { event_ns, ..Meter::attach_with(object, &[])? })
     }
 
-    fn attach_with(constants: &[ConfigValue]) -> Result<Meter, RaceError> {
-        let tracing = Tracing::attach("meter", OBJECT, constants)?;
+    fn attach_with(object: &[u8], constants: &[ConfigValue]) -> Result<Meter, RaceError> {
+        let tracing = Tracing::attach("meter", object, constants)?;
         let meter = Meter { tracing, event_ns: None };
         meter.classify(std::process::id(), Owner::Lab)?;
         for pid in ksoftirqds() {

@@ -121,7 +121,7 @@ pub fn run(
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
-    let instruments = Instruments::attach(&sending)?;
+    let instruments = Instruments::attach(&sending, scenario.tso)?;
     let bench = || Bench::create(result.placement.clone(), &app, &sending, instruments.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);

@@ -117,7 +117,12 @@ pub fn run(
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
     let sending = sending(&scenario, app)?;
-    let bench = Bench::create(placement(&scenario), app, &sending, Instruments::attach(&sending)?)?;
+    let bench = Bench::create(
+        placement(&scenario),
+        app,
+        &sending,
+        Instruments::attach(&sending, scenario.tso)?,
+    )?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     for arm in &scenario.arms {

@@ -9,7 +9,9 @@ use crate::traffic::{Replayable, Template};
 use io_uring::IoUring;
 use laneway_core::Clock;
 use laneway_engine::{MonotonicClock, pin_to_cpu};
-use laneway_netns::{Mac, NapiThread, VethEnd, VethOptions, VethPair, can_create, set_threaded};
+use laneway_netns::{
+    Mac, NapiThread, Offloads, VethEnd, VethOptions, VethPair, can_create, set_threaded,
+};
 use laneway_testkit::skip;
 use std::net::UdpSocket;
 use std::os::unix::fs::symlink;
@@ -111,7 +113,7 @@ fn who_runs_is_known_where_the_kernel_leaves_out_a_switch() {
     let (arm, overlooked) = (busy(), busy());
     let id = overlooked.0.id().to_ne_bytes().to_vec();
     let constants = [ConfigValue { name: "overlooked", bytes: id }];
-    let Ok(meter) = Meter::attach_with(&constants).map_err(skip) else { return };
+    let Ok(meter) = Meter::attach_with(OBJECT, &constants).map_err(skip) else { return };
     meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
     meter.classify(overlooked.0.id(), Owner::Arm(OTHER)).unwrap();
     let tasks = [&arm, &overlooked].map(|task| PathBuf::from(format!("/proc/{}", task.0.id())));
@@ -234,9 +236,15 @@ struct Cable {
 
 impl Cable {
     fn lay(net: u8) -> Cable {
+        Cable::lay_with(net, true)
+    }
+
+    /// On veth, without GRO there is no NAPI: what arrives is put into the backlog of a CPU.
+    fn lay_with(net: u8, gro: bool) -> Cable {
         let end = |host: u8| {
             let mac = Mac([0x02, 0x4c, 0x57, 9, net, host]);
-            VethEnd::new(mac, &[&format!("10.{net}.0.{host}/24")]).unwrap()
+            let end = VethEnd::new(mac, &[&format!("10.{net}.0.{host}/24")]).unwrap();
+            VethEnd { offloads: Offloads { gro, ..end.offloads }, ..end }
         };
         let rooms = [format!("near{net}"), format!("far{net}")];
         let [near, far] = rooms.map(|label| Namespace::create(&label).unwrap());
@@ -336,6 +344,35 @@ fn softirq_work_of_a_foreign_interface_is_foreign_though_it_interrupts_the_arm()
     let foreign_rx = usage.of(Owner::Foreign, Part::NetRx);
     assert!(foreign_rx > contexts["arm"] / 50, "{foreign_rx} beside {contexts:?}");
     assert!(contexts["softirq net_rx"] < foreign_rx / 10, "{foreign_rx} beside {contexts:?}");
+}
+
+/// Whom such a softirq interrupts says nothing of whom it works for.
+#[test]
+fn what_another_cpu_receives_from_its_backlog_is_the_arms_whose_interface_it_is() {
+    if can_create().map_err(skip).is_err() {
+        return;
+    }
+    if cpus() < 2 {
+        return skip("one CPU: there is no other to receive");
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = Cable::lay_with(93, false);
+    let rps = || fs::write("/sys/class/net/far0/queues/rx-0/rps_cpus", "2");
+    own.far.enter(rps).unwrap().unwrap();
+    for (object, is_seen) in [(OBJECT, false), (BACKLOG_OBJECT, true)] {
+        let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
+        own.belongs(&meter, ARM);
+        let _sender = own.sender();
+        let usage = used(&meter, 0);
+        let net_rx = usage.contexts_ns(ARM)["softirq net_rx"];
+        let beside = usage.of(Owner::Idle, Part::BesideNetRx);
+        let (more, less) = if is_seen { (net_rx, beside) } else { (beside, net_rx) };
+        assert!(
+            more > usage.window_ns / 200 && less < more / 5,
+            "packets looked at: {is_seen}; the arm's {net_rx} ns, beside the idle task {beside} ns"
+        );
+        assert_eq!(usage.own_ns(ARM), net_rx);
+    }
 }
 
 #[test]
