@@ -9,7 +9,7 @@
  * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
  * interface that was polled, whichever task was interrupted for it; where no device was polled (the backlog
  * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it. RPS
- * raises it on another CPU, whoever runs there: meter_backlog.bpf.c looks at the packets, too.
+ * raises it on another CPU, whichever task runs there: meter_backlog.bpf.c looks at the packets, too.
  * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
  * that was interrupted, and never on it. The cables have no device interrupts.
  *
@@ -369,7 +369,7 @@ static __always_inline __u32 take_received(void)
 }
 #endif
 
-/* Whose work the poll of no device was: that of its packets, if they were looked at, or else the sender's, if it is known. */
+/* Whose work the poll of no device was: that of its packets, if they were looked at, else the sender's, if known. */
 static __always_inline struct lw_who who_queued(struct lw_meter *m, __u32 is_received)
 {
 	if (is_received)

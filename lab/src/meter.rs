@@ -78,8 +78,9 @@ impl Meter {
         Meter::attach_with(OBJECT, &[])
     }
 
-    /// Attaches the programs like [`attach`](Self::attach), and knows what its own work costs: half a second longer. Where
-    /// RPS has packets received by another CPU's `backlog`, softirqs are their interface's, whoever was interrupted.
+    /// Attaches the programs like [`attach`](Self::attach), and knows what its own work costs: half a second longer.
+    /// Where RPS has packets received by another CPU's `backlog`, the time of its softirqs is that of the packets'
+    /// interfaces, whichever task they interrupt.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
