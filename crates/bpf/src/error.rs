@@ -4,6 +4,7 @@
 
 use crate::XdpMode;
 use laneway_core::LaneError;
+use libbpf_rs::ErrorKind;
 use std::io;
 
 /// A failure of this crate.
@@ -154,6 +155,15 @@ impl BpfError {
                 lane,
             },
         }
+    }
+}
+
+/// A libbpf-rs failure as one of ours; its error chain ends in the system's error number.
+pub(crate) fn libbpf(doing: String, error: &libbpf_rs::Error) -> BpfError {
+    match error.kind() {
+        ErrorKind::PermissionDenied => BpfError::NotPermitted { doing },
+        ErrorKind::OutOfMemory => BpfError::NoMemory { doing },
+        _ => BpfError::Os { doing, source: io::Error::other(format!("{error:#}")) },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events of the kernel's that run a program whenever a page fault of a program in user space has been served.
 
-use crate::{BpfError, load};
+use crate::{BpfError, error, load};
 use libbpf_rs::{Link, ProgramMut, libbpf_sys};
 use std::{
     io,
@@ -69,7 +69,8 @@ pub(crate) fn attach(
 ) -> Result<Vec<Link>, BpfError> {
     let attach = |event: OwnedFd| {
         let link = program.attach_perf_event(event.as_raw_fd());
-        let link = link.map_err(|e| load::libbpf(format!("attach `{name}` to page faults"), &e))?;
+        let link =
+            link.map_err(|e| error::libbpf(format!("attach `{name}` to page faults"), &e))?;
         // The link closes it.
         let _ = event.into_raw_fd();
         Ok(link)

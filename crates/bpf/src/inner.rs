@@ -7,7 +7,7 @@
 //! size; this way each table is as large as it has to be, there may be any number of them, and no entry
 //! is ever written or taken out where a program reads.
 
-use crate::{BpfError, load::libbpf};
+use crate::{BpfError, error::libbpf};
 use libbpf_rs::{
     AsRawLibbpf, MapHandle, MapType, OpenObject,
     libbpf_sys::{

@@ -4,7 +4,7 @@
 //! removes what is switched off), rings into the array of maps and map entries after it, all
 //! before the caller can attach the program.
 
-use crate::{BpfError, Maps, Rings, inner::Inner, messages, signals::Undisturbed};
+use crate::{BpfError, Maps, Rings, error::libbpf, inner::Inner, messages, signals::Undisturbed};
 use laneway_core::{ConfigValue, KernelHalf, RecordStream};
 use libbpf_rs::{
     AsRawLibbpf, Btf, ErrorKind, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenObject,
@@ -188,15 +188,6 @@ fn explain(name: &str, log: &str, printed: &str, error: &libbpf_rs::Error) -> Bp
 fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
-}
-
-/// A libbpf-rs failure as one of ours; its error chain ends in the system's error number.
-pub(crate) fn libbpf(doing: String, error: &libbpf_rs::Error) -> BpfError {
-    match error.kind() {
-        ErrorKind::PermissionDenied => BpfError::NotPermitted { doing },
-        ErrorKind::OutOfMemory => BpfError::NoMemory { doing },
-        _ => BpfError::Os { doing, source: io::Error::other(format!("{error:#}")) },
-    }
 }
 
 fn wrong(object: &str, why: String) -> BpfError {

@@ -1,6 +1,6 @@
 //! Facts about a loaded program, and programs that another process has loaded.
 
-use crate::{BpfError, load::libbpf};
+use crate::{BpfError, error::libbpf};
 use libbpf_rs::{
     ErrorKind, Program,
     libbpf_sys::{BPF_PROG_TYPE_XDP, bpf_prog_get_info_by_fd, bpf_prog_info},

@@ -96,7 +96,7 @@ impl Rings {
         let opts =
             bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
         MapHandle::create(MapType::RingBuf, Some(name), 0, 0, ring_bytes, &opts)
-            .map_err(|e| crate::load::libbpf(format!("create a ring of {ring_bytes} bytes"), &e))
+            .map_err(|e| crate::error::libbpf(format!("create a ring of {ring_bytes} bytes"), &e))
     }
 
     /// Maps every ring and the word into memory.

@@ -4,10 +4,7 @@
 //! Those whose section begins with `?` are optional: all of them are attached, or none where the kernel has not what
 //! they need. A program of section `?perf_event` runs at the end of every page fault of a program in user space.
 
-use crate::{
-    BpfError, Maps, Rings, faults,
-    load::{self, libbpf},
-};
+use crate::{BpfError, Maps, Rings, error::libbpf, faults, load};
 use laneway_core::{ConfigValue, RecordStream};
 use libbpf_rs::{Btf, Link, OpenObject, btf::types::Typedef};
 use std::os::fd::OwnedFd;

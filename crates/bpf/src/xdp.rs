@@ -126,7 +126,7 @@ impl XdpLink {
     /// [`BpfError::Os`] when the kernel does not tell.
     pub fn is_attached(&self) -> Result<bool, BpfError> {
         let info = LinkInfo::from_fd(self.link.as_fd())
-            .map_err(|e| crate::load::libbpf("ask about an XDP link".to_owned(), &e))?;
+            .map_err(|e| crate::error::libbpf("ask about an XDP link".to_owned(), &e))?;
         Ok(matches!(info.info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex != 0))
     }
 }

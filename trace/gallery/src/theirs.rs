@@ -11,6 +11,9 @@ use serde_json::Value;
 use crate::ours::{self, Neighbour};
 use crate::world::{NotMade, Running, World, json};
 
+/// Calls by which the tracer's cost is measured.
+const CALIBRATION_CALLS: u64 = 200_000;
+
 /// What is run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -100,6 +103,25 @@ pub(crate) fn run_untraced(world: &World, plan: &Plan, folder: &Path) -> Result<
     command.args(plan.words(&truth));
     Running::start("the program", &mut command)?.end()?;
     Ok(Recorded { trace: PathBuf::new(), has_faults: false, own: own(&truth)? })
+}
+
+impl World {
+    /// What LTTng takes per call here, ns: the same calls with and without a recorder, measured once.
+    ///
+    /// # Errors
+    /// It cannot be measured.
+    pub fn tracer_ns_per_call(&self) -> Result<f64, NotMade> {
+        let measure = || {
+            let folder = self.folder("calibration")?;
+            let plan = Plan::new(0, &[("calibrate", CALIBRATION_CALLS)]);
+            let without = run_untraced(self, &plan, &folder)?.figure("span_ns");
+            let with = record(self, &plan, &folder)?.figure("span_ns");
+            // The trace is not wanted; what cannot be removed goes with the folder around it.
+            let _ = fs::remove_dir_all(&folder);
+            Ok((with as f64 - without as f64).max(0.0) / CALIBRATION_CALLS as f64)
+        };
+        self.tracer.get_or_init(measure).clone()
+    }
 }
 
 fn own(truth: &Path) -> Result<Value, NotMade> {

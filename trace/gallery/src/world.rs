@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use serde_json::Value;
 
-use crate::theirs::{self, Plan};
-
 /// Longest that a program may take beyond the time it was given: DPDK starts slowly, LTTng ends slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Most characters of a program's last words that are reported.
@@ -46,11 +44,8 @@ pub struct World {
     folder: PathBuf,
     quick: bool,
     keeps: bool,
-    tracer: OnceLock<Result<f64, NotMade>>,
+    pub(crate) tracer: OnceLock<Result<f64, NotMade>>,
 }
-
-/// Calls by which the tracer's cost is measured.
-const CALIBRATION_CALLS: u64 = 200_000;
 
 impl World {
     /// With the program `laneway`, recordings below `folder`, and the instrumented program compiled in `programs`, from
@@ -110,23 +105,6 @@ impl World {
         }
         fs::create_dir(&folder).map_err(failed)?;
         Ok(folder)
-    }
-
-    /// What LTTng takes per call here, ns: the same calls with and without a recorder, measured once.
-    ///
-    /// # Errors
-    /// It cannot be measured.
-    pub fn tracer_ns_per_call(&self) -> Result<f64, NotMade> {
-        let measure = || {
-            let folder = self.folder("calibration")?;
-            let plan = Plan::new(0, &[("calibrate", CALIBRATION_CALLS)]);
-            let without = theirs::run_untraced(self, &plan, &folder)?.figure("span_ns");
-            let with = theirs::record(self, &plan, &folder)?.figure("span_ns");
-            // The trace is not wanted; what cannot be removed goes with the folder around it.
-            let _ = fs::remove_dir_all(&folder);
-            Ok((with as f64 - without as f64).max(0.0) / CALIBRATION_CALLS as f64)
-        };
-        self.tracer.get_or_init(measure).clone()
     }
 
     /// How long a recording of `milliseconds` is here.
