@@ -34,6 +34,11 @@
 
 #include "meter.h"
 
+/* enum of include/linux/interrupt.h */
+#define LW_VECTOR_NET_TX 2
+#define LW_VECTOR_NET_RX 3
+#define LW_VECTOR_TASKLET 6
+
 /* A foreign task that never leaves its CPU is put under its name this often. */
 #define LW_UNNAMED_NS_MAX 1000000
 
@@ -267,39 +272,9 @@ int BPF_PROG(on_exit, struct task_struct *task)
 
 static __always_inline __u32 context_of_vector(__u32 vector)
 {
-	/* enum of include/linux/interrupt.h: NET_TX_SOFTIRQ 2, NET_RX_SOFTIRQ 3 */
-	return vector == 3 ? LW_CONTEXT_NET_RX : vector == 2 ? LW_CONTEXT_NET_TX :
-							       LW_CONTEXT_SOFTIRQ;
-}
-
-SEC("tp_btf/softirq_entry")
-int BPF_PROG(on_softirq, unsigned int vector)
-{
-	struct lw_meter *m = begin();
-
-	if (!m)
-		return 0;
-	book(m);
-	if (m->unnamed_ns > LW_UNNAMED_NS_MAX)
-		name(m);
-	m->context = context_of_vector(vector);
-	m->device = beside(m, LW_PART_BESIDE_NET_RX);
-	done(m);
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int BPF_PROG(on_softirq_done, unsigned int vector)
-{
-	struct lw_meter *m = begin();
-
-	if (!m)
-		return 0;
-	book(m);
-	settle(m);
-	m->context = LW_CONTEXT_TASK;
-	done(m);
-	return 0;
+	return vector == LW_VECTOR_NET_RX ? LW_CONTEXT_NET_RX :
+	       vector == LW_VECTOR_NET_TX ? LW_CONTEXT_NET_TX :
+					    LW_CONTEXT_SOFTIRQ;
 }
 
 /* Whose an interface is. */
@@ -362,10 +337,58 @@ int BPF_PROG(on_received, struct sk_buff *skb)
 	done(m);
 	return 0;
 }
+/* Who raised the tasklets that run next: TCP sends on by one when the driver took what it had sent (small queues). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lw_who);
+} tasklets SEC(".maps");
+
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(on_raised, unsigned int vector)
+{
+	const __u32 zero = 0;
+	struct lw_meter *m;
+	struct lw_who *raised;
+
+	if (vector != LW_VECTOR_TASKLET)
+		return 0;
+	m = bpf_map_lookup_elem(&meter, &zero);
+	raised = bpf_map_lookup_elem(&tasklets, &zero);
+	if (!m || !raised)
+		return 0;
+	raised->owner = m->context == LW_CONTEXT_TASK	? m->task.owner :
+			m->context == LW_CONTEXT_NET_RX ? m->device.owner :
+							  LW_OWNER_FOREIGN;
+	return 0;
+}
+
+/*
+ * Whose this softirq is before anything is polled: an owner's, if its own work raised it. RPS puts a packet into the
+ * backlog of another CPU, and interrupts that CPU in a softirq of the sender's in which nothing is polled.
+ */
+static __always_inline struct lw_who who_raised(struct lw_meter *m, __u32 vector)
+{
+	const __u32 zero = 0;
+	struct lw_who *raised = bpf_map_lookup_elem(&tasklets, &zero);
+	__u32 owner = m->task.owner;
+
+	if (vector == LW_VECTOR_TASKLET)
+		owner = raised ? raised->owner : LW_OWNER_FOREIGN;
+	if (owner >= LW_OWNER_ARM)
+		return (struct lw_who){ owner, LW_PART_NET_RX };
+	return beside(m, LW_PART_BESIDE_NET_RX);
+}
 #else
 static __always_inline __u32 take_received(void)
 {
 	return 0;
+}
+
+static __always_inline struct lw_who who_raised(struct lw_meter *m, __u32 vector)
+{
+	return beside(m, LW_PART_BESIDE_NET_RX);
 }
 #endif
 
@@ -375,6 +398,38 @@ static __always_inline struct lw_who who_queued(struct lw_meter *m, __u32 is_rec
 	if (is_received)
 		return m->device;
 	return beside(m, m->task.owner >= LW_OWNER_ARM ? LW_PART_NET_RX : LW_PART_BESIDE_NET_RX);
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq, unsigned int vector)
+{
+	struct lw_meter *m = begin();
+
+	if (!m)
+		return 0;
+	book(m);
+	if (m->unnamed_ns > LW_UNNAMED_NS_MAX)
+		name(m);
+	m->context = context_of_vector(vector);
+	m->device = who_raised(m, vector);
+	if (vector == LW_VECTOR_TASKLET && m->device.part == LW_PART_NET_RX)
+		m->context = LW_CONTEXT_NET_RX; /* its owner is known, as that of a poll is */
+	done(m);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_done, unsigned int vector)
+{
+	struct lw_meter *m = begin();
+
+	if (!m)
+		return 0;
+	book(m);
+	settle(m);
+	m->context = LW_CONTEXT_TASK;
+	done(m);
+	return 0;
 }
 
 /* The kernel says what it polled when it has. Polls outside of softirqs are of the task that makes them. */

@@ -51,7 +51,7 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     if let (Some(own), Some(share)) = (result.own_load(), result.own_share)
         && own == load
     {
-        return format!("{} of each arm's own closed loop", percent(share));
+        return format!("{:.0} % of each arm's own closed loop", share * 100.0);
     }
     match result.loads_pps.get(load) {
         Some(_) if !is_scheduled(result, load) && result.closed_loop => CLOSED_LOOP.to_owned(),
