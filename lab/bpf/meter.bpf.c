@@ -11,19 +11,8 @@
  * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it. RPS
  * raises it on another CPU, whichever task runs there: meter_backlog.bpf.c looks at the packets, too.
  * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
- * that was interrupted, and never on it. The cables have no device interrupts.
- *
- * Who runs is looked at in every event, because a kernel may not report every switch (laneway/running.h).
- *
- * Timer and inter-processor interrupts have no tracepoint that can be used here; their time is
- * booked to what they interrupted.
- *
- * BPF programs need no books of their own: an XDP program runs inside the poll of its interface. The
- * kernel's count of their run time (BPF_ENABLE_STATS) stays off, because it reads the clock twice per
- * run and so makes an arm that runs one per frame dearer than one that runs none.
- *
- * The meter's own time falls into the interval in which it runs, so arms that cause more switches and
- * softirqs carry more of it: events are counted by owner, and the race says what they cost.
+ * that was interrupted, and never on it. The cables have no device interrupts. TCP sends on by a tasklet when
+ * the far end of a cable took a packet (small queues): whose socket it sends for is not known either.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -37,7 +26,6 @@
 /* enum of include/linux/interrupt.h */
 #define LW_VECTOR_NET_TX 2
 #define LW_VECTOR_NET_RX 3
-#define LW_VECTOR_TASKLET 6
 
 /* A foreign task that never leaves its CPU is put under its name this often. */
 #define LW_UNNAMED_NS_MAX 1000000
@@ -337,60 +325,26 @@ int BPF_PROG(on_received, struct sk_buff *skb)
 	done(m);
 	return 0;
 }
-/* Who raised the tasklets that run next: TCP sends on by one when the driver took what it had sent (small queues). */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct lw_who);
-} tasklets SEC(".maps");
-
-SEC("tp_btf/softirq_raise")
-int BPF_PROG(on_raised, unsigned int vector)
-{
-	const __u32 zero = 0;
-	struct lw_meter *m;
-	struct lw_who *raised;
-
-	if (vector != LW_VECTOR_TASKLET)
-		return 0;
-	m = bpf_map_lookup_elem(&meter, &zero);
-	raised = bpf_map_lookup_elem(&tasklets, &zero);
-	if (!m || !raised)
-		return 0;
-	raised->owner = m->context == LW_CONTEXT_TASK	? m->task.owner :
-			m->context == LW_CONTEXT_NET_RX ? m->device.owner :
-							  LW_OWNER_FOREIGN;
-	return 0;
-}
-
-/*
- * Whose this softirq is before anything is polled: an owner's, if its own work raised it. RPS puts a packet into the
- * backlog of another CPU, and interrupts that CPU in a softirq of the sender's in which nothing is polled.
- */
-static __always_inline struct lw_who who_raised(struct lw_meter *m, __u32 vector)
-{
-	const __u32 zero = 0;
-	struct lw_who *raised = bpf_map_lookup_elem(&tasklets, &zero);
-	__u32 owner = m->task.owner;
-
-	if (vector == LW_VECTOR_TASKLET)
-		owner = raised ? raised->owner : LW_OWNER_FOREIGN;
-	if (owner >= LW_OWNER_ARM)
-		return (struct lw_who){ owner, LW_PART_NET_RX };
-	return beside(m, LW_PART_BESIDE_NET_RX);
-}
 #else
 static __always_inline __u32 take_received(void)
 {
 	return 0;
 }
+#endif
 
-static __always_inline struct lw_who who_raised(struct lw_meter *m, __u32 vector)
+/* Whose NET_RX softirq is before anything was polled in it. */
+static __always_inline struct lw_who who_raised(struct lw_meter *m)
 {
+#ifdef LW_METER_BACKLOG
+	/*
+	 * RPS puts a packet into the backlog of another CPU, and interrupts that CPU in a softirq of the sender's in
+	 * which nothing is polled.
+	 */
+	if (m->task.owner >= LW_OWNER_ARM)
+		return beside(m, LW_PART_NET_RX);
+#endif
 	return beside(m, LW_PART_BESIDE_NET_RX);
 }
-#endif
 
 /* Whose work the poll of no device was: that of its packets, if they were looked at, else the sender's, if known. */
 static __always_inline struct lw_who who_queued(struct lw_meter *m, __u32 is_received)
@@ -411,9 +365,7 @@ int BPF_PROG(on_softirq, unsigned int vector)
 	if (m->unnamed_ns > LW_UNNAMED_NS_MAX)
 		name(m);
 	m->context = context_of_vector(vector);
-	m->device = who_raised(m, vector);
-	if (vector == LW_VECTOR_TASKLET && m->device.part == LW_PART_NET_RX)
-		m->context = LW_CONTEXT_NET_RX; /* its owner is known, as that of a poll is */
+	m->device = who_raised(m);
 	done(m);
 	return 0;
 }

@@ -362,14 +362,17 @@ fn what_another_cpu_receives_from_its_backlog_is_the_arms_whose_interface_it_is(
     for (object, is_seen) in [(OBJECT, false), (BACKLOG_OBJECT, true)] {
         let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
         own.belongs(&meter, ARM);
-        let _sender = own.sender();
+        let sender = own.sender();
+        meter.classify(sender.0.id(), Owner::Generator(ARM)).unwrap();
         let usage = used(&meter, 0);
         let net_rx = usage.contexts_ns(ARM)["softirq net_rx"];
-        let beside = usage.of(Owner::Idle, Part::BesideNetRx);
+        // Of whichever task runs there.
+        let any = [Owner::Idle, Owner::Foreign, Owner::Lab, Owner::Host];
+        let beside: u64 = any.iter().map(|owner| usage.of(*owner, Part::BesideNetRx)).sum();
         let (more, less) = if is_seen { (net_rx, beside) } else { (beside, net_rx) };
         assert!(
-            more > usage.window_ns / 200 && less < more / 5,
-            "packets looked at: {is_seen}; the arm's {net_rx} ns, beside the idle task {beside} ns"
+            less < more / 5,
+            "packets looked at: {is_seen}; the arm's {net_rx} ns, beside other tasks {beside} ns"
         );
         assert_eq!(usage.own_ns(ARM), net_rx);
     }
