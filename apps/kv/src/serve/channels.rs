@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 /// The subscriptions. In the order of names, listeners in the order in which they subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    pub(crate) channels: BTreeMap<Box<[u8]>, Vec<Key>>,
-    pub(crate) patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
+    pub(super) channels: BTreeMap<Box<[u8]>, Vec<Key>>,
+    pub(super) patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
 }
 
 /// One of the two kinds of subscription.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Channel,
     Pattern,
 }
 
 impl Channels {
-    pub(crate) fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
+    pub(super) fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
         match kind {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,
@@ -33,7 +33,7 @@ impl Channels {
         self.patterns.len()
     }
 
-    pub(crate) fn leave(&mut self, kind: Kind, name: &[u8], listener: Key) {
+    pub(super) fn leave(&mut self, kind: Kind, name: &[u8], listener: Key) {
         let of = self.of(kind);
         if let Some(listeners) = of.get_mut(name) {
             listeners.retain(|&other| other != listener);

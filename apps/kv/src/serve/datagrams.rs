@@ -13,26 +13,26 @@ const COUNTS_NS: u64 = 10_000_000;
 
 /// An answer that waits for a record of the log.
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) record: u64,
-    pub(crate) port: PortId,
-    pub(crate) to: SocketAddr,
-    pub(crate) fate: Fate,
-    pub(crate) bytes: Box<[u8]>,
+pub(super) struct Waiting {
+    pub(super) record: u64,
+    pub(super) port: PortId,
+    pub(super) to: SocketAddr,
+    pub(super) fate: Fate,
+    pub(super) bytes: Box<[u8]>,
 }
 
 /// What the server has for datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     /// The networks that may ask, if any may.
-    pub(crate) allowed: Option<Allowed>,
-    pub(crate) requests: Requests,
-    pub(crate) reply: Reply,
-    pub(crate) waiting: VecDeque<Waiting>,
-    pub(crate) fates: [u64; Fate::ALL.len()],
+    pub(super) allowed: Option<Allowed>,
+    pub(super) requests: Requests,
+    pub(super) reply: Reply,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) fates: [u64; Fate::ALL.len()],
     /// What the kernel half answers from, if there is one.
     pub(crate) cache: Option<Cache>,
-    pub(crate) counts_ns: u64,
+    counts_ns: u64,
 }
 
 impl Datagrams {

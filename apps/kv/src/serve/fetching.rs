@@ -7,21 +7,21 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Fetching {
     /// The commands that wait for a value, by the value's number.
-    pub(crate) by_value: HashMap<u64, Vec<u64>>,
-    pub(crate) waiting: HashMap<u64, Waiting>,
+    pub(super) by_value: HashMap<u64, Vec<u64>>,
+    pub(super) waiting: HashMap<u64, Waiting>,
     /// The number of the next that waits.
-    pub(crate) next: u64,
+    pub(super) next: u64,
     /// The value store has no room, and memory is over its limit.
-    pub(crate) is_behind: bool,
+    pub(super) is_behind: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Waiting {
-    pub(crate) client: Key,
+pub(super) struct Waiting {
+    pub(super) client: Key,
     /// Values that have not been answered.
-    pub(crate) left: usize,
+    pub(super) left: usize,
     /// Why one of them is lost.
-    pub(crate) lost: Option<String>,
+    pub(super) lost: Option<String>,
 }
 
 impl Fetching {

@@ -3,8 +3,8 @@
 
 use super::client::{Client, Kept};
 use super::key::Key;
-use super::shards::slot::slot_of;
-use super::table::{Row, keys_of};
+use super::shards::{one_slot, slot_of};
+use super::table::Row;
 use crate::command::{Command, Flags, Run};
 use crate::upstream::{Cover, Far, Request, Way};
 use std::collections::HashMap;
@@ -51,28 +51,17 @@ pub(crate) fn why_not(row: &Row, args: &[&[u8]]) -> Result<(), String> {
     }
 }
 
-/// The slot of all keys of a command.
-pub(crate) fn one_slot(command: &Command, args: &[&[u8]]) -> Result<u16, String> {
-    let mut slots = keys_of(command.keys, args).into_iter().map(slot_of);
-    // Without a key the node that is asked says what is wrong with that.
-    let first = slots.next().unwrap_or_default();
-    match slots.all(|slot| slot == first) {
-        true => Ok(first),
-        false => Err("CROSSSLOT Keys in request don't hash to the same slot".to_owned()),
-    }
-}
-
 /// Bytes of commands on their way to the cluster; beyond it no more are taken.
-pub(crate) const ASKED_BYTES_MAX: usize = 64 << 20;
+const ASKED_BYTES_MAX: usize = 64 << 20;
 
 /// A request whose answer is awaited.
 #[derive(Debug)]
-pub(crate) struct Waiter {
-    pub(crate) client: (Key, u64),
-    pub(crate) index: usize,
-    pub(crate) slot: u16,
-    pub(crate) bytes: usize,
-    pub(crate) kind: Kind,
+pub(super) struct Waiter {
+    pub(super) client: (Key, u64),
+    pub(super) index: usize,
+    pub(super) slot: u16,
+    pub(super) bytes: usize,
+    pub(super) kind: Kind,
 }
 
 impl Waiter {
@@ -89,7 +78,7 @@ impl Waiter {
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// A read of one key that is fetched, and when that was asked for.
     Fill { call: Kept, asked_ms: u64 },
     /// The keys that are written; none of a read.
@@ -118,14 +107,14 @@ pub(crate) struct FrontCounts {
 /// The worker's part of the way to a cluster.
 #[derive(Debug)]
 pub(crate) struct Front {
-    pub(crate) cover: Cover,
-    pub(crate) far: Box<dyn Far>,
-    pub(crate) waiters: HashMap<u64, Waiter>,
+    pub(super) cover: Cover,
+    pub(super) far: Box<dyn Far>,
+    pub(super) waiters: HashMap<u64, Waiter>,
     /// What this turn asks.
-    pub(crate) outbox: Vec<Request>,
-    pub(crate) next_id: u64,
-    pub(crate) asked_bytes: usize,
-    pub(crate) counts: FrontCounts,
+    pub(super) outbox: Vec<Request>,
+    pub(super) next_id: u64,
+    pub(super) asked_bytes: usize,
+    pub(super) counts: FrontCounts,
 }
 
 impl Front {

@@ -21,7 +21,7 @@ impl Default for Bounds {
 
 /// What a snapshot is for, and so which fields of INFO report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(super) enum Cause {
     /// BGSAVE or SAVE.
     Save,
     /// BGREWRITEAOF, or the size of the log.
@@ -30,61 +30,61 @@ pub(crate) enum Cause {
 
 /// How the last snapshot of a cause ended.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ended {
-    pub(crate) failed: Option<String>,
-    pub(crate) took_s: Option<u64>,
+pub(super) struct Ended {
+    pub(super) failed: Option<String>,
+    pub(super) took_s: Option<u64>,
 }
 
 /// A snapshot on its way.
 #[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) cause: Cause,
-    pub(crate) began_us: u64,
+pub(super) struct Running {
+    pub(super) cause: Cause,
+    pub(super) began_us: u64,
     /// Changes that it holds.
-    pub(crate) changes: u64,
-    pub(crate) stepped_us: u64,
+    pub(super) changes: u64,
+    pub(super) stepped_us: u64,
     /// From there to the next step.
-    pub(crate) pause_us: u64,
+    pub(super) pause_us: u64,
     /// Commands done by then.
-    pub(crate) commands: u64,
+    pub(super) commands: u64,
     /// Every key is among the pieces.
-    pub(crate) is_walked: bool,
+    pub(super) is_walked: bool,
     /// Every piece is with the log, which has yet to put it in place.
-    pub(crate) is_given: bool,
+    pub(super) is_given: bool,
     /// The log's writer is behind; the bell rings when it is not.
-    pub(crate) waits_for_room: bool,
+    pub(super) waits_for_room: bool,
     /// The value store has yet to answer; the bell rings when it has.
-    pub(crate) waits_for_values: bool,
+    pub(super) waits_for_values: bool,
 }
 
 /// Snapshots: what is asked for, on its way, and done.
 #[derive(Debug, Default)]
 pub(crate) struct Saving {
     pub(crate) bounds: Bounds,
-    pub(crate) wants_save: bool,
-    pub(crate) wants_rewrite: bool,
-    pub(crate) running: Option<Running>,
+    pub(super) wants_save: bool,
+    pub(super) wants_rewrite: bool,
+    pub(super) running: Option<Running>,
     /// Whose SAVE waits, by place and number.
-    pub(crate) asked_by: Option<(Key, u64)>,
+    pub(super) asked_by: Option<(Key, u64)>,
     /// Entries, of which the log has the first `given` bytes.
-    pub(crate) pending: Vec<u8>,
-    pub(crate) given: usize,
-    pub(crate) piece: Vec<u8>,
+    pub(super) pending: Vec<u8>,
+    pub(super) given: usize,
+    pub(super) piece: Vec<u8>,
     /// There are more copies than may wait.
-    pub(crate) is_behind: bool,
+    pub(super) is_behind: bool,
     /// Entries whose end has not been read, at the start.
-    pub(crate) loading: Vec<u8>,
-    pub(crate) loaded_keys: u64,
-    pub(crate) saved_us: Option<u64>,
+    pub(super) loading: Vec<u8>,
+    pub(super) loaded_keys: u64,
+    pub(super) saved_us: Option<u64>,
     /// Changes that the last snapshot holds.
-    pub(crate) changes_saved: u64,
-    pub(crate) saves: u64,
-    pub(crate) save: Ended,
-    pub(crate) rewrite: Ended,
+    pub(super) changes_saved: u64,
+    pub(super) saves: u64,
+    pub(super) save: Ended,
+    pub(super) rewrite: Ended,
     /// What the log took behind the last snapshot: its growth is from there on.
-    pub(crate) base_bytes: u64,
+    pub(super) base_bytes: u64,
     /// None begins by itself before.
-    pub(crate) retry_us: u64,
+    pub(super) retry_us: u64,
 }
 
 impl Saving {
@@ -110,18 +110,18 @@ impl Saving {
         !self.loading.is_empty()
     }
 
-    pub(crate) fn is_wanted(&self, cause: Cause) -> bool {
+    fn is_wanted(&self, cause: Cause) -> bool {
         match cause {
             Cause::Save => self.wants_save,
             Cause::Rewrite => self.wants_rewrite,
         }
     }
 
-    pub(crate) fn is_under_way(&self, cause: Cause) -> bool {
+    pub(super) fn is_under_way(&self, cause: Cause) -> bool {
         self.is_wanted(cause) || self.running.as_ref().is_some_and(|one| one.cause == cause)
     }
 
-    pub(crate) fn ended_mut(&mut self, cause: Cause) -> &mut Ended {
+    pub(super) fn ended_mut(&mut self, cause: Cause) -> &mut Ended {
         match cause {
             Cause::Save => &mut self.save,
             Cause::Rewrite => &mut self.rewrite,

@@ -9,38 +9,38 @@ use crate::data::glob_matches;
 use sha2::{Digest, Sha256};
 
 /// Users at a time, and rules of one.
-pub(crate) const USERS_MAX: usize = 10_000;
-pub(crate) const RULES_MAX: usize = 10_000;
+pub(super) const USERS_MAX: usize = 10_000;
+const RULES_MAX: usize = 10_000;
 
 /// What a pattern of keys allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyRule {
-    pub(crate) pattern: Box<[u8]>,
-    pub(crate) reads: bool,
-    pub(crate) writes: bool,
+pub(super) struct KeyRule {
+    pattern: Box<[u8]>,
+    reads: bool,
+    writes: bool,
 }
 
 /// A user.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
-    pub(crate) name: Box<[u8]>,
-    pub(crate) is_on: bool,
-    pub(crate) needs_no_password: bool,
-    pub(crate) passwords: Vec<[u8; 32]>,
+    pub(super) name: Box<[u8]>,
+    pub(super) is_on: bool,
+    pub(super) needs_no_password: bool,
+    pub(super) passwords: Vec<[u8; 32]>,
     /// A bit per row of the table of commands.
-    pub(crate) allowed: Vec<u64>,
+    pub(super) allowed: Vec<u64>,
     /// The rules that led to it: `-@all`, `+get`.
-    pub(crate) rules: Vec<String>,
-    pub(crate) keys: Vec<KeyRule>,
-    pub(crate) has_all_keys: bool,
-    pub(crate) channels: Vec<Box<[u8]>>,
-    pub(crate) has_all_channels: bool,
-    pub(crate) has_all_commands: bool,
-    pub(crate) is_deleted: bool,
+    pub(super) rules: Vec<String>,
+    pub(super) keys: Vec<KeyRule>,
+    pub(super) has_all_keys: bool,
+    pub(super) channels: Vec<Box<[u8]>>,
+    pub(super) has_all_channels: bool,
+    pub(super) has_all_commands: bool,
+    pub(super) is_deleted: bool,
 }
 
 impl User {
-    pub(crate) fn new(name: &[u8], rows: usize) -> User {
+    pub(super) fn new(name: &[u8], rows: usize) -> User {
         User {
             name: name.into(),
             is_on: false,
@@ -107,7 +107,7 @@ impl User {
         Ok(())
     }
 
-    pub(crate) fn may_use(&self, key: &[u8], reads: bool, writes: bool) -> bool {
+    fn may_use(&self, key: &[u8], reads: bool, writes: bool) -> bool {
         let matching = self.keys.iter().filter(|rule| glob_matches(&rule.pattern, key));
         let (mut may_read, mut may_write) = (false, false);
         for rule in matching {
@@ -118,7 +118,7 @@ impl User {
     }
 
     /// The rules that make it, as ACL LIST shows them.
-    pub(crate) fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut words = vec![if self.is_on { "on" } else { "off" }.to_owned()];
         words.extend(self.needs_no_password.then(|| "nopass".to_owned()));
         words.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
@@ -128,7 +128,7 @@ impl User {
         words.join(" ")
     }
 
-    pub(crate) fn keys_text(&self) -> String {
+    pub(super) fn keys_text(&self) -> String {
         if self.has_all_keys {
             return "~*".to_owned();
         }
@@ -143,7 +143,7 @@ impl User {
         texts.collect::<Vec<String>>().join(" ")
     }
 
-    pub(crate) fn channels_text(&self) -> String {
+    pub(super) fn channels_text(&self) -> String {
         if self.has_all_channels {
             return "&*".to_owned();
         }
@@ -173,7 +173,7 @@ impl User {
     }
 
     /// One rule of ACL SETUSER.
-    pub(crate) fn apply(&mut self, table: &Table, rule: &[u8]) -> Result<(), &'static str> {
+    pub(super) fn apply(&mut self, table: &Table, rule: &[u8]) -> Result<(), &'static str> {
         const SYNTAX: &str = "Syntax error";
         match rule.to_ascii_lowercase().as_slice() {
             b"on" => self.is_on = true,
@@ -232,7 +232,7 @@ impl User {
         Ok(())
     }
 
-    pub(crate) fn commands(&mut self, table: &Table, is_allowed: bool) {
+    fn commands(&mut self, table: &Table, is_allowed: bool) {
         self.allow(table, is_allowed, |_| true);
         self.has_all_commands = is_allowed;
         self.rules = vec![if is_allowed { "+@all" } else { "-@all" }.to_owned()];
@@ -259,7 +259,7 @@ impl User {
     }
 
     /// `+get`, `-@write`, `+config|get`.
-    pub(crate) fn command(
+    fn command(
         &mut self,
         table: &Table,
         is_allowed: bool,
@@ -291,14 +291,14 @@ impl User {
         Ok(())
     }
 
-    pub(crate) fn add_password(&mut self, hash: [u8; 32]) {
+    fn add_password(&mut self, hash: [u8; 32]) {
         if !self.passwords.contains(&hash) && self.passwords.len() < RULES_MAX {
             self.passwords.push(hash);
         }
         self.needs_no_password = false;
     }
 
-    pub(crate) fn remove_password(&mut self, hash: [u8; 32]) -> Result<(), &'static str> {
+    fn remove_password(&mut self, hash: [u8; 32]) -> Result<(), &'static str> {
         let before = self.passwords.len();
         self.passwords.retain(|known| *known != hash);
         if self.passwords.len() == before {
@@ -309,7 +309,7 @@ impl User {
 }
 
 /// What a command does with its keys. A command that writes may tell what it found, unless it is known to tell nothing.
-pub(crate) fn access(command: &Command, args: &[&[u8]]) -> (bool, bool) {
+fn access(command: &Command, args: &[&[u8]]) -> (bool, bool) {
     const WRITES_ALONE: &[&str] = &[
         "append",
         "del",
@@ -336,7 +336,7 @@ pub(crate) fn access(command: &Command, args: &[&[u8]]) -> (bool, bool) {
 }
 
 /// Every category of Redis: a rule may name one that no command of ours is in.
-pub(crate) const CATEGORIES: &[&str] = &[
+pub(super) const CATEGORIES: &[&str] = &[
     "keyspace",
     "read",
     "write",
@@ -364,7 +364,7 @@ pub(crate) const CATEGORIES: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Users {
     /// Places of deleted users are used again: their clients are gone.
-    pub(crate) users: Vec<User>,
+    pub(super) users: Vec<User>,
 }
 
 impl Users {
@@ -431,14 +431,14 @@ impl Users {
         (user.is_on && (is_right || user.needs_no_password)).then_some(place)
     }
 
-    pub(crate) fn add(&mut self, user: User) {
+    pub(super) fn add(&mut self, user: User) {
         match self.users.iter().position(|place| place.is_deleted || place.name == user.name) {
             Some(place) => self.users[place] = user,
             None => self.users.push(user),
         }
     }
 
-    pub(crate) fn sorted(&self) -> Vec<&User> {
+    pub(super) fn sorted(&self) -> Vec<&User> {
         let mut users: Vec<&User> = self.users.iter().filter(|user| !user.is_deleted).collect();
         users.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         users
@@ -446,20 +446,20 @@ impl Users {
 }
 
 /// In a time that does not depend on where they differ.
-pub(crate) fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let differing = a.iter().zip(b).fold(0, |differing, (a, b)| differing | (a ^ b));
     std::hint::black_box(differing) == 0
 }
 
-pub(crate) fn sha256(password: &[u8]) -> [u8; 32] {
+fn sha256(password: &[u8]) -> [u8; 32] {
     Sha256::digest(password).into()
 }
 
-pub(crate) fn hex(hash: &[u8; 32]) -> String {
+pub(super) fn hex(hash: &[u8; 32]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn hash_of(text: &[u8]) -> Result<[u8; 32], &'static str> {
+fn hash_of(text: &[u8]) -> Result<[u8; 32], &'static str> {
     const WRONG: &str =
         "The provided password hash contains invalid characters or has not 64 of them";
     let text = std::str::from_utf8(text).map_err(|_| WRONG)?;

@@ -6,20 +6,20 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 /// All clients that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    pub(crate) by_key: HashMap<DataKey, VecDeque<Key>>,
-    pub(crate) by_time: BTreeSet<(u64, Key)>,
+    pub(super) by_key: HashMap<DataKey, VecDeque<Key>>,
+    pub(super) by_time: BTreeSet<(u64, Key)>,
     /// Keys that were touched and are waited for.
-    pub(crate) ready: VecDeque<DataKey>,
-    pub(crate) count: usize,
+    pub(super) ready: VecDeque<DataKey>,
+    pub(super) count: usize,
     /// Clients that a pause holds back, in their order.
     pub(crate) postponed: Vec<Key>,
-    pub(crate) pause: Option<Pause>,
+    pub(super) pause: Option<Pause>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause {
-    pub(crate) until_ms: u64,
-    pub(crate) holds_all: bool,
+pub(super) struct Pause {
+    pub(super) until_ms: u64,
+    pub(super) holds_all: bool,
 }
 
 impl Waiters {

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 /// The watching clients, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    pub(crate) by_key: HashMap<DataKey, Vec<Key>>,
+    pub(super) by_key: HashMap<DataKey, Vec<Key>>,
     /// A client that is being served is not in the table of clients: it is spoiled when it is put back.
-    pub(crate) spoiled: Vec<Key>,
+    pub(super) spoiled: Vec<Key>,
 }
 
 impl Watched {
@@ -35,7 +35,7 @@ impl Watched {
         }
     }
 
-    pub(crate) fn forget(&mut self, key: &DataKey, watcher: Key) {
+    pub(super) fn forget(&mut self, key: &DataKey, watcher: Key) {
         if let Some(watchers) = self.by_key.get_mut(key) {
             watchers.retain(|&other| other != watcher);
             if watchers.is_empty() {
@@ -45,7 +45,7 @@ impl Watched {
     }
 }
 
-pub(crate) fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
+fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
     match clients.get_mut(watcher) {
         Some(client) => client.is_spoiled = true,
         None => spoiled.push(watcher),

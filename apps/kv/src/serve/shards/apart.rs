@@ -7,37 +7,37 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
     /// Its commands on their way to another worker.
-    pub(crate) flight: Option<Flight>,
+    pub(in crate::serve) flight: Option<Flight>,
     /// A command that waits for those before it, or for room in a queue.
-    pub(crate) deferred: Option<Vec<Box<[u8]>>>,
+    pub(in crate::serve) deferred: Option<Vec<Box<[u8]>>>,
     /// The parts of a command that concerns all workers, as far as they are there.
-    pub(crate) gather: Option<Gather>,
+    pub(in crate::serve) gather: Option<Gather>,
     /// Workers at which it has a guest: a bit each.
-    pub(crate) visited: u64,
+    pub(in crate::serve) visited: u64,
     /// The slot of what it watches.
-    pub(crate) watched: Option<u16>,
+    pub(in crate::serve) watched: Option<u16>,
     /// It stands for a client of another worker.
-    pub(crate) guest: Option<Guest>,
+    pub(in crate::serve) guest: Option<Guest>,
 }
 
 /// Commands on their way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
-    pub(crate) to: usize,
-    pub(crate) commands: usize,
+pub(in crate::serve) struct Flight {
+    pub(in crate::serve) to: usize,
+    pub(in crate::serve) commands: usize,
     /// Nothing may follow before the answer: it may change what the client is.
-    pub(crate) is_alone: bool,
+    pub(in crate::serve) is_alone: bool,
     /// One of them may wait for data.
-    pub(crate) may_block: bool,
+    pub(in crate::serve) may_block: bool,
 }
 
 /// Parts of a reply.
 #[derive(Debug)]
-pub(crate) struct Gather {
-    pub(crate) index: usize,
-    pub(crate) args: Vec<Box<[u8]>>,
+pub(in crate::serve) struct Gather {
+    pub(in crate::serve) index: usize,
+    pub(in crate::serve) args: Vec<Box<[u8]>>,
     /// By worker.
-    pub(crate) parts: Vec<Option<Vec<u8>>>,
+    pub(in crate::serve) parts: Vec<Option<Vec<u8>>>,
 }
 
 impl Apart {
@@ -61,17 +61,17 @@ impl Apart {
 #[derive(Debug)]
 pub(crate) struct Guest {
     /// The worker of the client that it stands for.
-    pub(crate) home: usize,
+    pub(in crate::serve) home: usize,
     /// That client there.
-    pub(crate) place: ClientRef,
+    pub(in crate::serve) place: ClientRef,
     /// A command was begun and has not ended.
-    pub(crate) is_running: bool,
+    pub(in crate::serve) is_running: bool,
     /// That command is a part of what concerns all workers.
-    pub(crate) is_part: bool,
+    pub(in crate::serve) is_part: bool,
     /// What is asked meanwhile; bounded by what the client may have on its way.
-    pub(crate) inbox: VecDeque<Asked>,
+    pub(in crate::serve) inbox: VecDeque<Asked>,
     /// Where the replies to commands end that have not been sent.
-    pub(crate) ends: VecDeque<usize>,
+    pub(in crate::serve) ends: VecDeque<usize>,
 }
 
 impl Guest {
@@ -81,7 +81,7 @@ impl Guest {
 }
 
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) asking: Asking,
-    pub(crate) args: Vec<Box<[u8]>>,
+pub(in crate::serve) struct Asked {
+    pub(in crate::serve) asking: Asking,
+    pub(in crate::serve) args: Vec<Box<[u8]>>,
 }

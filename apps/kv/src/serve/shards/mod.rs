@@ -32,6 +32,7 @@ pub(crate) use slot::slot_of;
 
 use super::client::{Client, Key, Transaction};
 use super::table::{Row, is_done_inside_multi, keys_of};
+use crate::command::Command;
 use apart::{Apart, Guest};
 use laneway_resp::integer;
 use reach::Reach;
@@ -146,7 +147,7 @@ impl Shards {
                 Ok(self.scanned(args).map_or(Route::Here, |(worker, _)| self.route_to(worker)))
             }
             Reach::Keys => {
-                let Some(slot) = one_slot(row, args)? else { return Ok(Route::Here) };
+                let Some(slot) = one_slot(&row.command, args)? else { return Ok(Route::Here) };
                 let apart = client.apart.as_ref();
                 // What is watched binds the transaction, and what is watched beside it.
                 let bound = match client.transaction.as_deref() {
@@ -183,8 +184,8 @@ impl Shards {
 }
 
 /// The slot of all keys of a command; none if it has no keys.
-fn one_slot(row: &Row, args: &[&[u8]]) -> Result<Option<u16>, String> {
-    let keys = row.command.keys;
+pub(crate) fn one_slot(command: &Command, args: &[&[u8]]) -> Result<Option<u16>, String> {
+    let keys = command.keys;
     if (keys.first, keys.last, keys.numkeys) == (1, 1, 0) {
         return Ok(args.get(1).map(|key| slot_of(key)));
     }
@@ -195,7 +196,7 @@ fn one_slot(row: &Row, args: &[&[u8]]) -> Result<Option<u16>, String> {
 
 /// The slot of a command's first key, for a transaction that it becomes a part of.
 pub(crate) fn slot_of_command(row: &Row, args: &[&[u8]]) -> Option<u16> {
-    if row.reach == Reach::Keys { one_slot(row, args).ok().flatten() } else { None }
+    if row.reach == Reach::Keys { one_slot(&row.command, args).ok().flatten() } else { None }
 }
 
 /// What SCAN answers, with another cursor.
