@@ -13,6 +13,18 @@
  * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
  * that was interrupted, and never on it. The cables have no device interrupts. TCP sends on by a tasklet when
  * the far end of a cable took a packet (small queues): whose socket it sends for is not known either.
+ *
+ * Who runs is looked at in every event, because a kernel may not report every switch (laneway/running.h).
+ *
+ * Timer and inter-processor interrupts have no tracepoint that can be used here; their time is
+ * booked to what they interrupted.
+ *
+ * BPF programs need no books of their own: an XDP program runs inside the poll of its interface. The
+ * kernel's count of their run time (BPF_ENABLE_STATS) stays off, because it reads the clock twice per
+ * run and so makes an arm that runs one per frame dearer than one that runs none.
+ *
+ * The meter's own time falls into the interval in which it runs, so arms that cause more switches and
+ * softirqs carry more of it: events are counted by owner, and the race says what they cost.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
