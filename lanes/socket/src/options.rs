@@ -101,8 +101,12 @@ pub(crate) fn set(
 pub(crate) fn apply(socket: BorrowedFd<'_>, shared: &Shared, caps: &mut CapsReport) {
     caps.obtained = caps.obtained.with(Cap::Transmit);
     let mut buffers_granted = true;
-    for (asked, sides) in [(shared.rcvbuf_bytes, &RECEIVE), (shared.sndbuf_bytes, &SEND)] {
-        buffers_granted &= apply_buffer(socket, asked, sides, caps);
+    for (asked, default, side) in [
+        (shared.rcvbuf_bytes, shared.rcvbuf_bytes_default, &RECEIVE),
+        (shared.sndbuf_bytes, None, &SEND),
+    ] {
+        let is_enough = apply_buffer(socket, asked.or(default), side, caps);
+        buffers_granted &= is_enough || asked.is_none();
     }
     let buffers_asked = shared.rcvbuf_bytes.or(shared.sndbuf_bytes).is_some();
     caps.obtained = caps.obtained.with_if(Cap::SocketBuffers, buffers_asked && buffers_granted);

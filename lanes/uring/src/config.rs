@@ -57,8 +57,9 @@ const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes.
 const FRAME_BYTES_DEFAULT: usize = 2048;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 17;
-/// Bytes that a packet socket may queue.
-const PACKET_RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
+/// Bytes that a socket of frames or datagrams may queue: what arrives while the worker waits some milliseconds for its CPU.
+/// The kernel's own 208 KiB hold some ninety datagrams of 1316 bytes, which at 20,000/s are 4 ms.
+const RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
 
 /// What every shape has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,9 @@ impl Common {
 pub(crate) struct Sockets {
     pub(crate) sndbuf_bytes: Option<usize>,
     pub(crate) rcvbuf_bytes: Option<usize>,
+    /// If none is asked for: as much of it as the host grants. None on streams, whose window the kernel fits to the
+    /// connection.
+    pub(crate) rcvbuf_bytes_default: Option<usize>,
     pub(crate) reuseport: bool,
     pub(crate) batch: usize,
     /// Zero-copy sends from so many bytes on.
@@ -104,6 +108,7 @@ impl Sockets {
         Sockets {
             sndbuf_bytes: plan.sndbuf_bytes.or(self.sndbuf_bytes),
             rcvbuf_bytes: plan.rcvbuf_bytes.or(self.rcvbuf_bytes),
+            rcvbuf_bytes_default: Some(RCVBUF_BYTES_DEFAULT),
             ..self
         }
     }
@@ -112,6 +117,7 @@ impl Sockets {
         Ok(Sockets {
             sndbuf_bytes: optional(knobs, "sndbuf", SOCKET_BYTES)?,
             rcvbuf_bytes: optional(knobs, "rcvbuf", SOCKET_BYTES)?,
+            rcvbuf_bytes_default: None,
             reuseport: knobs.flag("reuseport")?,
             batch: knobs.number("batch", batch_default, 1..=BATCH_MAX)?,
             zero_copy_bytes: optional(knobs, "send_zc", 1..=ZERO_COPY_BYTES_MAX)?,
@@ -285,7 +291,7 @@ impl FramesConfig {
             buffers: buffers as u16,
             frames: knobs.number("frames", FRAMES_DEFAULT, 1..=FRAMES_MAX)?,
             frame_bytes: knobs.number("frame", FRAME_BYTES_DEFAULT, FRAME_BYTES)?,
-            rcvbuf_bytes: knobs.number("rcvbuf", PACKET_RCVBUF_BYTES_DEFAULT, SOCKET_BYTES)?,
+            rcvbuf_bytes: knobs.number("rcvbuf", RCVBUF_BYTES_DEFAULT, SOCKET_BYTES)?,
         };
         bounded(&knobs, buffers + config.frames, config.frame_bytes)?;
         knobs.finish()?;

@@ -75,9 +75,10 @@ fn unbindable(at: SocketAddr, error: io::Error) -> LaneError {
 /// Asks for buffers, and writes down what was granted.
 fn size_buffers(fd: BorrowedFd<'_>, sockets: &Sockets, caps: &mut CapsReport) -> io::Result<()> {
     let mut granted_all = true;
-    for (asked, name, forced, plain, limit) in [
+    for (asked, default, name, forced, plain, limit) in [
         (
             sockets.sndbuf_bytes,
+            None,
             "sndbuf_bytes",
             libc::SO_SNDBUFFORCE,
             libc::SO_SNDBUF,
@@ -85,19 +86,20 @@ fn size_buffers(fd: BorrowedFd<'_>, sockets: &Sockets, caps: &mut CapsReport) ->
         ),
         (
             sockets.rcvbuf_bytes,
+            sockets.rcvbuf_bytes_default,
             "rcvbuf_bytes",
             libc::SO_RCVBUFFORCE,
             libc::SO_RCVBUF,
             "net.core.rmem_max",
         ),
     ] {
-        let granted = match asked {
+        let granted = match asked.or(default) {
             None => sys::buffer(fd, plain)?,
             Some(bytes) => {
                 let granted = sys::set_buffer(fd, bytes, forced, plain)?;
                 caps.fact(&format!("{name}_asked"), bytes);
                 if granted < bytes {
-                    granted_all = false;
+                    granted_all &= asked.is_none();
                     caps.fact(&format!("{name}_raise"), format!("sysctl -w {limit}={bytes}"));
                 }
                 granted

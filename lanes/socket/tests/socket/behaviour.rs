@@ -148,6 +148,33 @@ fn a_buffer_is_granted_and_reported() {
 }
 
 #[test]
+fn a_burst_waits_for_its_worker() {
+    /// Ten times what a socket holds that is asked for nothing (208 KiB).
+    const DATAGRAMS: usize = 1_000;
+    for spec in ["socket", "socket:batch=64,gso,gro"] {
+        let mut lane = open_udp(spec, "127.0.0.1:0").expect("a free port");
+        if let Some(raise) = lane.caps(PORT).facts.get("rcvbuf_raise") {
+            return skip(format!("this host grants no receive queue of 4 MiB: {raise}"));
+        }
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        for number in 0..DATAGRAMS {
+            let bytes = payload(number as u64, 1316);
+            peer.send_to(&bytes, lane.local_address(PORT)).expect("loopback takes it");
+        }
+        let mut probe = DatagramProbe::default();
+        serve_udp(&mut lane, &mut probe, |probe| probe.seen.len() == DATAGRAMS);
+        assert_eq!(lane.counters(PORT).lost(), 0);
+    }
+}
+
+#[test]
+fn the_kernel_fits_the_window_of_a_stream() {
+    // Any SO_RCVBUF ends its tuning (tcp(7), tcp_moderate_rcvbuf).
+    let lane = open_tcp("socket", "127.0.0.1:0").expect("a free port");
+    assert!(!lane.caps(PORT).facts.contains_key("rcvbuf_bytes_asked"));
+}
+
+#[test]
 fn workers_share_an_address_when_all_of_them_say_so() {
     let first = open_udp("socket:reuseport", "127.0.0.1:0").expect("a free port");
     let address = first.local_address(PORT).to_string();

@@ -125,6 +125,25 @@ fn running_out_of_buffers_delays_datagrams_and_loses_none() {
 }
 
 #[test]
+fn a_burst_waits_for_its_worker() {
+    /// Ten times what a socket holds that is asked for nothing (208 KiB), beside the 512 buffers of the ring.
+    const DATAGRAMS: usize = 1_500;
+    let Some(world) = world() else { return };
+    for spec in ["uring", "uring:gso,gro"] {
+        let (mut lane, far) = udp(&world, spec);
+        if let Some(raise) = lane.caps(PORT).facts.get("rcvbuf_bytes_raise") {
+            return skip(format!("this host grants no receive queue of 4 MiB: {raise}"));
+        }
+        for _ in 0..DATAGRAMS {
+            far.send_to(&[7; 1316], lane.local_addr(PORT)).expect("the far end sends");
+        }
+        let mut app = Relay::default();
+        serve(&mut lane, &mut app, DATAGRAMS);
+        assert_eq!(lane.counters(PORT).lost(), 0, "{spec}");
+    }
+}
+
+#[test]
 fn more_completions_than_the_queue_holds_are_counted_and_lose_nothing() {
     let Some(world) = world() else { return };
     // Eight completions fit; 32 datagrams complete at once.
