@@ -145,54 +145,56 @@ pub fn run(
     let (extent, saturating_pps) =
         found_loads(&extent, saturating, &mut result.headroom, &mut notes);
 
-    let Measured { segments, trials, rounds, generations, mut findings } =
-        Contest { own_pps: &own_pps, ..contest(&extent) }.run(&app, &mut show)?;
+    let contest = Contest { own_pps: &own_pps, ..contest(&extent) };
+    let measured = contest.run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
-    result.summaries = analyse::summaries(&segments, &trials, entrants.len(), loads);
+    result.summaries =
+        analyse::summaries(&measured.segments, &measured.trials, entrants.len(), loads);
     if let Some(explainer) = options.explain {
-        let pass = traced::Pass {
-            bench: &benches[0],
-            scenario: &scenario,
-            extent: &extent,
-            sending: &sending,
-            entrants: &entrants,
-            options,
-            summaries: &result.summaries,
-            generations,
-        };
+        let (summaries, generations) = (&result.summaries, measured.generations);
+        let pass = traced::Pass { contest, summaries, generations };
         result.traces = pass.run(explainer, &mut show)?;
     }
-    drop(benches);
-
     let known = notes::Known {
-        options,
-        scenario: &scenario,
+        contest,
         app: &app,
-        sending: &sending,
-        extent: &extent,
-        entrants: &entrants,
-        own_pps: &own_pps,
-        segments: &segments,
-        trials: &trials,
+        segments: &measured.segments,
+        trials: &measured.trials,
         program: program.as_deref(),
         saturating_pps,
     };
     notes.extend(known.notes());
+    result.seconds = started.elapsed().as_secs_f64();
+    result.machine = look.finish();
+    result.saturating_pps = saturating_pps;
+    result.notes = notes;
+    let result = concluded(result, measured, &contest, program);
+    write_result(&result, options.out)?;
+    Ok(result)
+}
+
+/// A result with what was measured, and what follows from it.
+fn concluded(
+    result: RaceResult,
+    measured: Measured,
+    contest: &Contest<'_>,
+    program: Option<String>,
+) -> RaceResult {
+    let Contest { scenario, extent, entrants, own_pps, .. } = *contest;
+    let Measured { segments, trials, rounds, generations, mut findings } = measured;
+    let loads = extent.loads_pps.len();
     let (ping, mut ping_findings) =
-        pings::section(&trials, entrants.len(), loads, generations, &scenario, program);
+        pings::section(&trials, entrants.len(), loads, generations, scenario, program);
     findings.append(&mut ping_findings);
     let (capacity, mut capacity_findings) =
-        capacities::section(&trials, entrants.len(), loads, generations, &scenario);
+        capacities::section(&trials, entrants.len(), loads, generations, scenario);
     findings.append(&mut capacity_findings);
     let mut result = RaceResult {
-        scenario: toml::to_string(&scenario).unwrap_or_default(),
-        seconds: started.elapsed().as_secs_f64(),
-        machine: look.finish(),
+        scenario: toml::to_string(scenario).unwrap_or_default(),
         generations,
         rounds,
-        arms: arms(&entrants, &own_pps, &trials),
+        arms: arms(entrants, own_pps, &trials),
         loads_pps: extent.loads_pps.clone(),
-        saturating_pps,
         topspeed: extent.topspeed,
         closed_loop: extent.closed_loop,
         closed_requests: extent.closed_requests.clone(),
@@ -200,15 +202,13 @@ pub fn run(
         findings,
         ping,
         capacity,
-        too_few: analyse::too_few(&segments, &entrants_names(&entrants), &load_names(&extent)),
-        invalid: faults(&segments, &trials, &entrants, &extent),
-        notes,
+        too_few: analyse::too_few(&segments, &entrants_names(entrants), &load_names(extent)),
+        invalid: faults(&segments, &trials, entrants, extent),
         segments,
         ..result
     };
-    judge(&mut result, &trials, &scenario, &extent);
-    write_result(&result, options.out)?;
-    Ok(result)
+    judge(&mut result, &trials, scenario, extent);
+    result
 }
 
 /// The app of a scenario that can be raced.

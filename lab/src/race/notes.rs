@@ -1,25 +1,20 @@
 //! What a reader of a result must know of its arms before its figures.
 
+use super::contest::Contest;
 use super::entrants::{Entrant, entrants_names};
-use super::{Options, analyse, clients, pings, traced};
+use super::{analyse, clients, pings, traced};
 use crate::copies;
 use crate::fanout::FarEnd;
 use crate::result::Segment;
-use crate::scenario::{Extent, OTHERS_MAX, Scenario};
+use crate::scenario::OTHERS_MAX;
 use crate::tables::{Tables, wiring};
-use crate::traffic::Sending;
 use crate::trial::{self, Trial};
 use laneway_kinds::{AppFacts, Counted, Wiring};
 
 /// What is known of a race when all is measured.
 pub(super) struct Known<'a> {
-    pub(super) options: &'a Options<'a>,
-    pub(super) scenario: &'a Scenario,
+    pub(super) contest: Contest<'a>,
     pub(super) app: &'a AppFacts,
-    pub(super) sending: &'a Sending,
-    pub(super) extent: &'a Extent,
-    pub(super) entrants: &'a [Entrant],
-    pub(super) own_pps: &'a [u64],
     pub(super) segments: &'a [Segment],
     pub(super) trials: &'a [Trial],
     /// The version of the real ping, if it ran.
@@ -30,11 +25,11 @@ pub(super) struct Known<'a> {
 impl Known<'_> {
     /// What a reader must know of it, beside the figures.
     pub(super) fn notes(&self) -> Vec<String> {
-        let Known { options, scenario, app, sending, extent, entrants, .. } = self;
-        let Known { own_pps, segments, trials, program, saturating_pps, .. } = self;
+        let Contest { options, scenario, sending, extent, entrants, own_pps, .. } = self.contest;
+        let Known { app, segments, trials, program, saturating_pps, .. } = *self;
         let mut notes = Vec::new();
         if app.race.counted == Counted::Replies {
-            notes.extend(pings::notes(scenario, *program));
+            notes.extend(pings::notes(scenario, program));
         }
         if scenario.others_max > OTHERS_MAX {
             notes.push(format!(

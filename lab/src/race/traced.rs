@@ -8,13 +8,11 @@
 //! What must always hold: a trace that failed costs its own arm its explanation and the race nothing; what
 //! an interrupted pass leaves is whole traces only.
 
-use super::{Entrant, Options, Progress, RaceError, trial_plan};
-use crate::bench::Bench;
+use super::contest::Contest;
+use super::{Entrant, Progress, RaceError, trial_plan};
 use crate::plan::{TraceEnd, TracePlan};
 use crate::result::Summary;
-use crate::scenario::{Extent, Scenario};
 use crate::tables::Tables;
-use crate::traffic::Sending;
 use crate::trial::{self, Trial, TrialPlan};
 use crate::why::{
     Explain, Explanation, Recorded, TRACES, TracedArm, TracingCost, folder_name,
@@ -69,12 +67,7 @@ pub(super) fn measured_notes(trials: &[Trial], entrants: &[Entrant]) -> Vec<Stri
 
 /// What the pass is about.
 pub(super) struct Pass<'a> {
-    pub(super) bench: &'a Bench,
-    pub(super) scenario: &'a Scenario,
-    pub(super) extent: &'a Extent,
-    pub(super) sending: &'a Sending,
-    pub(super) entrants: &'a [Entrant],
-    pub(super) options: &'a Options<'a>,
+    pub(super) contest: Contest<'a>,
     /// What was measured.
     pub(super) summaries: &'a [Summary],
     /// Generations that were measured.
@@ -91,21 +84,18 @@ impl Pass<'_> {
         explainer: &dyn Explain,
         show: &mut impl FnMut(&Progress<'_>),
     ) -> Result<Vec<TracedArm>, RaceError> {
-        let Some(load) = self.extent.loads_pps.len().checked_sub(1) else { return Ok(Vec::new()) };
+        let Contest { scenario, extent, entrants, options, .. } = self.contest;
+        let Some(load) = extent.loads_pps.len().checked_sub(1) else { return Ok(Vec::new()) };
         let mut taken = Vec::new();
         let mut all = Vec::new();
-        for (arm, entrant) in self.entrants.iter().enumerate() {
+        for (arm, entrant) in entrants.iter().enumerate() {
             // It is the base once more.
             if entrant.is_noise_floor {
                 continue;
             }
             let untraced_reason = match entrant.peer {
                 Some(peer) => Some(untraced_reason_of_peer(peer)),
-                None => untraced_reason_in_kernel(
-                    self.options.tables,
-                    &self.scenario.app,
-                    &entrant.lane,
-                ),
+                None => untraced_reason_in_kernel(options.tables, &scenario.app, &entrant.lane),
             };
             let mut traced = TracedArm {
                 arm,
@@ -141,7 +131,7 @@ impl Pass<'_> {
         explainer: &dyn Explain,
         show: &mut impl FnMut(&Progress<'_>),
     ) -> Result<Explanation, RaceError> {
-        let traces = self.options.out.join(TRACES);
+        let traces = self.contest.options.out.join(TRACES);
         fs::create_dir_all(&traces).map_err(super::write_error(&traces))?;
         let failed = |why: String| RaceError::Child { what: format!("the trace of {name}"), why };
         let page = traces.join(format!("{name}.html"));
@@ -206,8 +196,8 @@ impl Pass<'_> {
     }
 
     fn trial(&self, arm: usize, folder: &Path) -> Result<Trial, RaceError> {
-        let Pass { scenario, extent, sending, options, .. } = *self;
-        let entrant = &self.entrants[arm];
+        let Contest { benches, scenario, extent, sending, entrants, options, .. } = self.contest;
+        let entrant = &entrants[arm];
         let last = extent.loads_pps.len() - 1;
         let plan = TrialPlan {
             loads_pps: &extent.loads_pps[last..],
@@ -219,19 +209,19 @@ impl Pass<'_> {
             }),
             ..trial_plan(scenario, extent, sending, entrant, [arm, self.generations], options)
         };
-        trial::once(self.bench, plan).map_err(|error| super::interrupted(options, error))
+        trial::once(&benches[0], plan).map_err(|error| super::interrupted(options, error))
     }
 
     /// A segment that is measured is too short for what comes rarely.
     fn segment_ms(&self) -> u64 {
-        self.extent.segment_ms.max(SEGMENT_MS_MIN)
+        self.contest.extent.segment_ms.max(SEGMENT_MS_MIN)
     }
 
     /// Longest stretch of the segment that is recorded, ns. At top speed its end is not known in advance: of such
     /// a segment the first half, so that what follows it is not in the trace.
     fn window_ns_max(&self) -> u64 {
         let segment_ns = self.segment_ms() * 1_000_000;
-        WINDOW_NS_MAX.min(if self.extent.topspeed { segment_ns / 2 } else { segment_ns })
+        WINDOW_NS_MAX.min(if self.contest.extent.topspeed { segment_ns / 2 } else { segment_ns })
     }
 
     /// What the trace does not hold, because of how it was recorded.

@@ -23,34 +23,38 @@ struct Column {
     cell: fn(&FunctionRow) -> Option<(f64, String)>,
 }
 
-pub(super) fn functions(out: &mut String, analysis: &Analysis) {
-    let time = |ns: u64| Some((ns as f64, duration_ns(ns)));
-    const fn column(
+impl Column {
+    const fn new(
         head: &'static str,
         unit: &'static str,
         cell: fn(&FunctionRow) -> Option<(f64, String)>,
     ) -> Column {
         Column { head, unit, cell }
     }
-    let columns = [
-        column("calls", "", |row| Some((row.calls as f64, count(row.calls)))),
-        column("calls", "per packet", |row| row.calls_per_packet.map(|n| (n, figure(n)))),
-        column("self", "corrected", |row| {
-            Some((row.self_corrected_ns, duration(row.self_corrected_ns)))
-        }),
-        column("share", "corrected self", |row| {
-            Some((row.share_corrected, percent(row.share_corrected)))
-        }),
-        column("self", "raw", |row| Some((row.self_ns as f64, duration_ns(row.self_ns)))),
-        column("total", "corrected", |row| {
-            Some((row.total_corrected_ns, duration(row.total_corrected_ns)))
-        }),
-        column("total", "raw", |row| Some((row.total_ns as f64, duration_ns(row.total_ns)))),
-        column("mean", "raw", |row| row.durations.avg_ns.map(|ns| (ns, duration(ns)))),
-        column("p50", "raw", |row| row.durations.p50_ns.map(|ns| (ns as f64, duration_ns(ns)))),
-        column("p99", "raw", |row| row.durations.p99_ns.map(|ns| (ns as f64, duration_ns(ns)))),
-        column("p99.9", "raw", |row| row.durations.p999_ns.map(|ns| (ns as f64, duration_ns(ns)))),
-    ];
+}
+
+/// Between a function's layer and its longest call.
+const COLUMNS: [Column; 11] = [
+    Column::new("calls", "", |row| Some((row.calls as f64, count(row.calls)))),
+    Column::new("calls", "per packet", |row| row.calls_per_packet.map(|n| (n, figure(n)))),
+    Column::new("self", "corrected", |row| {
+        Some((row.self_corrected_ns, duration(row.self_corrected_ns)))
+    }),
+    Column::new("share", "corrected self", |row| {
+        Some((row.share_corrected, percent(row.share_corrected)))
+    }),
+    Column::new("self", "raw", |row| Some((row.self_ns as f64, duration_ns(row.self_ns)))),
+    Column::new("total", "corrected", |row| {
+        Some((row.total_corrected_ns, duration(row.total_corrected_ns)))
+    }),
+    Column::new("total", "raw", |row| Some((row.total_ns as f64, duration_ns(row.total_ns)))),
+    Column::new("mean", "raw", |row| row.durations.avg_ns.map(|ns| (ns, duration(ns)))),
+    Column::new("p50", "raw", |row| row.durations.p50_ns.map(|ns| (ns as f64, duration_ns(ns)))),
+    Column::new("p99", "raw", |row| row.durations.p99_ns.map(|ns| (ns as f64, duration_ns(ns)))),
+    Column::new("p99.9", "raw", |row| row.durations.p999_ns.map(|ns| (ns as f64, duration_ns(ns)))),
+];
+
+pub(super) fn functions(out: &mut String, analysis: &Analysis) {
     let shown = analysis.functions.len().min(PAGE_FUNCTIONS_MAX);
     let total = analysis.functions.len();
     put!(
@@ -71,7 +75,7 @@ pub(super) fn functions(out: &mut String, analysis: &Analysis) {
             String::new()
         }
     );
-    for column in &columns {
+    for column in &COLUMNS {
         put!(
             out,
             "<th scope=\"col\" class=\"number\">{}<span class=\"unit\">{}</span></th>",
@@ -81,48 +85,55 @@ pub(super) fn functions(out: &mut String, analysis: &Analysis) {
     }
     out.push_str("<th scope=\"col\" class=\"number\">longest<span class=\"unit\">raw</span></th></tr></thead>\n<tbody>\n");
     for (at, row) in analysis.functions.iter().take(shown).enumerate() {
-        let class = if row.dominated { " class=\"unranked\"" } else { "" };
-        put!(out, "<tr{class}><th scope=\"row\">");
-        let shown_name = name(&row.name);
-        if row.histogram.is_empty() {
-            put!(out, "{}", escape(&shown_name));
-        } else {
-            put!(
-                out,
-                "<button type=\"button\" class=\"name\" data-function=\"{at}\" title=\"Show its durations\">{}</button>",
-                escape(&shown_name)
-            );
-        }
-        let tags = [
-            (row.dominated, "the tracer's cost"),
-            (row.asynchronous, "asynchronous"),
-            (row.cut > 0, "some calls cut"),
-        ];
-        for (_, tag) in tags.iter().filter(|(is_so, _)| *is_so) {
-            put!(out, " <span class=\"tag\">{tag}</span>");
-        }
-        put!(out, "</th><td>{}</td>", row.layer.name());
-        for column in &columns {
-            match (column.cell)(row) {
-                Some((value, words)) => {
-                    put!(out, "<td class=\"number\" data-value=\"{value}\">{words}</td>");
-                }
-                None => put!(out, "<td class=\"absent\">{ABSENT}</td>"),
-            }
-        }
-        match row.durations.max.and_then(|max| time(max.duration_ns).map(|shown| (max, shown))) {
-            Some((max, (value, words))) => put!(
-                out,
-                "<td class=\"number\" data-value=\"{value}\"><a href=\"#at-{}-{}-{}\">{words}</a></td>",
-                max.thread,
-                max.at_ns,
-                max.duration_ns
-            ),
-            None => put!(out, "<td class=\"absent\">{ABSENT}</td>"),
-        }
-        out.push_str("</tr>\n");
+        function_row(out, at, row);
     }
     out.push_str("</tbody>\n</table>\n</div>\n</section>\n");
+}
+
+/// One row of that table; `at` is its number, by which the page finds its durations.
+fn function_row(out: &mut String, at: usize, row: &FunctionRow) {
+    let class = if row.dominated { " class=\"unranked\"" } else { "" };
+    put!(out, "<tr{class}><th scope=\"row\">");
+    let shown_name = name(&row.name);
+    if row.histogram.is_empty() {
+        put!(out, "{}", escape(&shown_name));
+    } else {
+        put!(
+            out,
+            "<button type=\"button\" class=\"name\" data-function=\"{at}\" title=\"Show its durations\">{}</button>",
+            escape(&shown_name)
+        );
+    }
+    let tags = [
+        (row.dominated, "the tracer's cost"),
+        (row.asynchronous, "asynchronous"),
+        (row.cut > 0, "some calls cut"),
+    ];
+    for (_, tag) in tags.iter().filter(|(is_so, _)| *is_so) {
+        put!(out, " <span class=\"tag\">{tag}</span>");
+    }
+    put!(out, "</th><td>{}</td>", row.layer.name());
+    for column in &COLUMNS {
+        match (column.cell)(row) {
+            Some((value, words)) => {
+                put!(out, "<td class=\"number\" data-value=\"{value}\">{words}</td>");
+            }
+            None => put!(out, "<td class=\"absent\">{ABSENT}</td>"),
+        }
+    }
+    match row.durations.max {
+        Some(max) => put!(
+            out,
+            "<td class=\"number\" data-value=\"{}\"><a href=\"#at-{}-{}-{}\">{}</a></td>",
+            max.duration_ns,
+            max.thread,
+            max.at_ns,
+            max.duration_ns,
+            duration_ns(max.duration_ns)
+        ),
+        None => put!(out, "<td class=\"absent\">{ABSENT}</td>"),
+    }
+    out.push_str("</tr>\n");
 }
 
 pub(super) fn durations(out: &mut String, analysis: &Analysis) {
