@@ -4,8 +4,8 @@
 //! placements are made from it, so that neither can be given what the other refuses.
 
 use crate::{
-    limit::Schedule,
     own::{AnsweredAddresses, is_sender},
+    schedule::{PER_SECOND_MAX, Rate, Schedule},
 };
 use laneway_wire::Mac;
 use std::net::IpAddr;
@@ -18,8 +18,6 @@ pub const TTL_DEFAULT: u8 = 64;
 pub const SOURCES_DEFAULT: usize = 1 << 15;
 /// The most that may be asked for; user space keeps about 44 bytes for each, the kernel about 100.
 pub const SOURCES_MAX: usize = 1 << 20;
-/// The fastest rate that can be distinguished from none: schedules count whole nanoseconds.
-pub const PER_SECOND_MAX: u32 = 100_000_000;
 
 /// What to answer for, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,15 +49,6 @@ pub struct Limits {
     /// forgotten, and starts anew when it comes back: what sources made up by the thousand get in
     /// this way is bounded by the global limit. The kernel finds that source only roughly.
     pub sources_max: usize,
-}
-
-/// So many per second on average, and so many at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// 1 to [`PER_SECOND_MAX`].
-    pub per_second: u32,
-    /// At least 1.
-    pub burst: u32,
 }
 
 impl Default for Limits {

@@ -171,7 +171,7 @@ pub fn half(config: &Config) -> Result<KernelHalf, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Limits, Rate};
+    use crate::{config::Limits, schedule::Rate};
 
     #[test]
     fn wide_limits_are_kept_by_the_coarse_clock_and_narrow_ones_by_the_exact_one() {

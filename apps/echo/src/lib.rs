@@ -33,19 +33,20 @@ mod kernel;
 mod kind;
 mod limit;
 mod own;
+mod schedule;
 mod sort;
 mod tcp;
 mod udp;
 mod user;
 
 pub use config::{
-    ADDRESSES_MAX, Config, ConfigError, Limits, PER_SECOND_MAX, Rate, SOURCES_DEFAULT, SOURCES_MAX,
-    TTL_DEFAULT,
+    ADDRESSES_MAX, Config, ConfigError, Limits, SOURCES_DEFAULT, SOURCES_MAX, TTL_DEFAULT,
 };
 pub use fate::{Class, Fate, Fates};
 pub use icmp::IcmpEcho;
 pub use kernel::{KernelEcho, OBJECT, OBJECT_LINEAR, half};
 pub use kind::{EchoKind, EchoRun};
+pub use schedule::{PER_SECOND_MAX, Rate};
 pub use tcp::TcpEcho;
 pub use udp::{UdpEcho, UdpEchoConfig, UdpFates};
 pub use user::Echo;

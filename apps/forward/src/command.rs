@@ -39,7 +39,7 @@ const QUEUES: i64 = QUEUES_MAX as i64;
 const RACED: [Mode; 4] = [Mode::Io, Mode::Mac, Mode::MacSwap, Mode::FiveTupleSwap];
 
 /// Flow rules that are there.
-const RULES: Family = table::gauge("laneway_forward_rules", "Flow rules of all ports.");
+const RULES: Family = Family::gauge("laneway_forward_rules", "Flow rules of all ports.");
 
 /// Its options beside those of every run.
 #[derive(Args, Debug)]

@@ -21,7 +21,7 @@ use laneway_kinds::{
     WatchedRun, Witness, WorkerHeadings,
 };
 use laneway_linux::{Cidr, Mac, sysfs};
-use laneway_metrics::{Family, Kind, Page, table};
+use laneway_metrics::{Family, Kind, Page};
 use serde_json::{Map, Value, json};
 use std::{
     fs,
@@ -473,19 +473,19 @@ fn unprivileged_port_min() -> u16 {
 /// Outputs whose figures are shown one by one to readers of metrics; of more, `laneway relay status` tells.
 const OUTPUTS_SHOWN_MAX: usize = 1024;
 
-const RULES: Family = table::gauge("laneway_relay_rules", "Rules in force.");
-const OUTPUTS: Family = table::gauge("laneway_relay_outputs", "Outputs of all rules.");
-const RULE_DATAGRAMS: Family = table::counter(
+const RULES: Family = Family::gauge("laneway_relay_rules", "Rules in force.");
+const OUTPUTS: Family = Family::gauge("laneway_relay_outputs", "Outputs of all rules.");
+const RULE_DATAGRAMS: Family = Family::counter(
     "laneway_relay_rule_datagrams_total",
     "Datagrams received by the rule's input, by rule.",
 );
-const RULE_LIMITED: Family = table::counter(
+const RULE_LIMITED: Family = Family::counter(
     "laneway_relay_rule_rate_limited_total",
     "Datagrams beyond the rule's bytes_per_second, by rule.",
 );
 const OUTPUT_SENT: Family =
-    table::counter("laneway_relay_output_sent_total", "Copies that left, by rule and output.");
-const OUTPUT_DROPS: Family = table::counter(
+    Family::counter("laneway_relay_output_sent_total", "Copies that left, by rule and output.");
+const OUTPUT_DROPS: Family = Family::counter(
     "laneway_relay_output_drops_total",
     "Copies that did not leave, by rule, output and reason.",
 );
@@ -494,7 +494,7 @@ const RULE_DELAYS: Family = Family {
     kind: Kind::Histogram,
     help: "Time from the kernel's stamp on a datagram to the end of the send calls of its round, by rule; lanes with stamps.",
 };
-const INTERFACE_DROPS: Family = table::counter(
+const INTERFACE_DROPS: Family = Family::counter(
     "laneway_relay_interface_drops_total",
     "Copies that a driver did not take, by interface and reason: on lane xdp.",
 );

@@ -15,7 +15,7 @@
 
 use crate::{
     book::{Book, Changed},
-    handover::Asked,
+    handover::asked::Asked,
     rule::{Rule, RuleId},
 };
 use serde::{Deserialize, Serialize};

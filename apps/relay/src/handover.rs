@@ -18,6 +18,10 @@
 //! On lanes without sockets of the kernel's own the successor is given the rules alone, this relay ends first, and
 //! what arrives in between is lost; the offer says so.
 
+pub(crate) mod asked;
+
+pub use asked::Asked;
+
 use crate::{
     book::{Book, Share},
     check::Policy,
@@ -44,19 +48,6 @@ pub(crate) const FORMAT: u32 = 1;
 const TAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long this relay keeps the conversation open while it ends.
 const END_WAIT: Duration = Duration::from_secs(60);
-
-/// What a successor says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// [`FORMAT`] as it knows it.
-    pub format: u32,
-    /// How many workers it has.
-    pub workers: usize,
-    /// Its lane goes on with sockets of the kernel's.
-    pub sockets: bool,
-    /// It is to be spoken to at the same path.
-    pub control: bool,
-}
 
 /// What it is given, in one line; descriptors go along: the control socket, then the sockets in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

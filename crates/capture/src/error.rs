@@ -1,6 +1,6 @@
 //! Why reading stopped: one error for every way in, always with the place and the number of records already read.
 
-use crate::format::{FormatError, Parser};
+use crate::format::error::FormatError;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -68,11 +68,11 @@ pub enum ReadError {
 
 impl ReadError {
     #[cold]
-    pub(crate) fn of_format(parser: &Parser, offset: u64, reason: FormatError) -> Self {
-        if parser.started() {
-            Self::Malformed { offset, reason, records: parser.counts().records }
-        } else {
-            Self::NotUnderstood(reason)
+    /// `records` were yielded before it; `None` where not even the head of the file was understood.
+    pub(crate) fn of_format(records: Option<u64>, offset: u64, reason: FormatError) -> Self {
+        match records {
+            Some(records) => Self::Malformed { offset, reason, records },
+            None => Self::NotUnderstood(reason),
         }
     }
 

@@ -296,7 +296,7 @@ impl Stream {
                 }
                 Err(reason) => {
                     *ended = true;
-                    return Err(ReadError::of_format(parser, self.offset, reason));
+                    return Err(ReadError::of_format(parser.records(), self.offset, reason));
                 }
             }
         }

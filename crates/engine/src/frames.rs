@@ -8,8 +8,9 @@
 use crate::{
     Control, RunFailed, RunReport,
     idle::Pace,
+    ports::ports,
     probe::Probe,
-    run::{Shape, ports, run},
+    run::{Shape, run},
 };
 use laneway_core::{
     BURST_FRAMES_MAX, Cap, Clock, Fill, FrameApp, FrameLane, LaneError, PortId, Turn, Verdict,

@@ -25,6 +25,7 @@ mod clock;
 mod frames;
 mod idle;
 mod kernel;
+mod ports;
 mod probe;
 mod run;
 mod service;

@@ -7,7 +7,7 @@
 //! What it does not record: how many frames of a burst a lane sent, and which were lost. `settle` does not say; the
 //! counters of lane and app do, so they are read at each tick (of a traced run only) and the difference is recorded.
 
-use crate::{Control, run::ports};
+use crate::{Control, ports::ports};
 use laneway_core::{App, Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
 use std::collections::BTreeMap;

@@ -1,8 +1,10 @@
 //! The one loop: when a lane has its turn, when the app ticks, and when the worker spins, blocks and
 //! stops. What a turn is depends on what the lane carries: see [`Shape`].
 
-use crate::{Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, probe::Probe};
-use laneway_core::{App, Bell, Clock, Lane, LaneError, PortId, Turn};
+use crate::{
+    Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, ports::ports, probe::Probe,
+};
+use laneway_core::{App, Bell, Clock, Lane, LaneError, Turn};
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
@@ -127,11 +129,6 @@ fn turns<L: Lane, A: App, C: Clock>(
             pace.blocked();
         }
     }
-}
-
-/// The ports that a lane has now.
-pub(crate) fn ports(lane: &impl Lane) -> Vec<PortId> {
-    (0..lane.ports()).map(|at| lane.port(at)).collect()
 }
 
 fn report(

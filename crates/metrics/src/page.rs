@@ -3,7 +3,6 @@
 //! What must always hold: each family has its `HELP` and `TYPE` once, in front of all of its samples; a name is one
 //! that Prometheus reads, and any text is a label's value.
 
-use crate::table::gauge;
 use std::fmt::Write as _;
 
 /// Samples of a page; what is beyond is left out and counted.
@@ -11,7 +10,7 @@ pub const SAMPLES_MAX: usize = 200_000;
 
 /// How many did not fit.
 const LEFT_OUT: Family =
-    gauge("laneway_samples_left_out", "Samples for which this page had no room.");
+    Family::gauge("laneway_samples_left_out", "Samples for which this page had no room.");
 
 /// How a figure behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +43,18 @@ pub struct Family {
     pub kind: Kind,
     /// What it says, in a sentence.
     pub help: &'static str,
+}
+
+impl Family {
+    /// A figure that only grows; `name` ends in `_total`.
+    pub const fn counter(name: &'static str, help: &'static str) -> Family {
+        Family { name, kind: Kind::Counter, help }
+    }
+
+    /// A figure that goes up and down.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Family {
+        Family { name, kind: Kind::Gauge, help }
+    }
 }
 
 /// Figures to be served, in the order in which their families were first added.
@@ -167,11 +178,10 @@ fn is_good(family: &Family) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::counter;
     use proptest::prelude::*;
 
-    const A: Family = counter("laneway_a_total", "With a \\ and\na line.");
-    const B: Family = gauge("laneway_b", "B.");
+    const A: Family = Family::counter("laneway_a_total", "With a \\ and\na line.");
+    const B: Family = Family::gauge("laneway_b", "B.");
     const H: Family = Family { name: "laneway_h_seconds", kind: Kind::Histogram, help: "H." };
 
     #[test]

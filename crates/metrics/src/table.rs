@@ -4,66 +4,57 @@
 //! port and `laneway_app_rx_frames_total` of the app, and a reason is the label of `..._drops_total` under its own
 //! name.
 
-use crate::page::{Family, Kind, Page};
+use crate::page::{Family, Page};
 use laneway_core::{Counters, DropReason};
 
 /// What runs, with app, lane and version as labels; always 1.
 pub const RUN: Family =
-    gauge("laneway_run_info", "What runs: the app, its lane, the version; always 1.");
+    Family::gauge("laneway_run_info", "What runs: the app, its lane, the version; always 1.");
 /// Workers that answered, of those that there are.
-pub const WORKERS: Family = gauge(
+pub const WORKERS: Family = Family::gauge(
     "laneway_workers",
     "Workers of the run, by whether they have been heard of since it began.",
 );
 /// Turns of a worker.
 pub const TURNS: Family =
-    counter("laneway_worker_turns_total", "Rounds over all ports, by worker.");
+    Family::counter("laneway_worker_turns_total", "Rounds over all ports, by worker.");
 /// Times that a worker blocked.
-pub const WAITS: Family = counter("laneway_worker_waits_total", "Times the worker blocked.");
+pub const WAITS: Family =
+    Family::counter("laneway_worker_waits_total", "Times the worker blocked.");
 /// Time that a worker blocked.
 pub const BLOCKED: Family =
-    counter("laneway_worker_blocked_seconds_total", "Time blocked, by worker.");
+    Family::counter("laneway_worker_blocked_seconds_total", "Time blocked, by worker.");
 /// Time that a worker spun.
-pub const SPUN: Family = counter(
+pub const SPUN: Family = Family::counter(
     "laneway_worker_spun_seconds_total",
     "Time in turns that found nothing to do, without the blocking, by worker.",
 );
 /// How long a run has gone on.
 pub const RUNNING: Family =
-    gauge("laneway_worker_running_seconds", "Since the worker began, by worker.");
+    Family::gauge("laneway_worker_running_seconds", "Since the worker began, by worker.");
 /// Drops over all ports and workers, one sample per reason of the table.
-pub const DROPS: Family = counter(
+pub const DROPS: Family = Family::counter(
     "laneway_drops_total",
     "Dropped by the lane, over all ports of all workers, by reason; sampled_out, filtered_out and rate_limited \
      were asked for.",
 );
 /// Whether there are ports that are not shown.
-pub const PORTS_LEFT_OUT: Family = gauge(
+pub const PORTS_LEFT_OUT: Family = Family::gauge(
     "laneway_ports_left_out",
     "1 where a worker has more ports than are shown and summed here, else 0.",
 );
 /// What became of what the app was given.
-pub const FATES: Family = counter(
+pub const FATES: Family = Family::counter(
     "laneway_app_fates_total",
     "What became of what the app was given, each under exactly one fate.",
 );
 
-const PORT_DROPS: Family = counter(
+const PORT_DROPS: Family = Family::counter(
     "laneway_port_drops_total",
     "Dropped at a port of the lane, by worker, port and reason.",
 );
 const APP_DROPS: Family =
-    counter("laneway_app_drops_total", "Dropped by the app, by worker and reason.");
-
-/// A count that only grows; its name ends in `_total`.
-pub const fn counter(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Counter, help }
-}
-
-/// A figure that goes up and down.
-pub const fn gauge(name: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, help }
-}
+    Family::counter("laneway_app_drops_total", "Dropped by the app, by worker and reason.");
 
 /// A field of [`Counters`], of a port and of the app.
 struct Field {
@@ -76,11 +67,11 @@ macro_rules! fields {
     ($($name:ident $help:literal,)+) => {
         const FIELDS: &[Field] = &[$(Field {
             value: |counters| counters.$name,
-            port: counter(
+            port: Family::counter(
                 concat!("laneway_port_", stringify!($name), "_total"),
                 concat!($help, " At a port of the lane, by worker and port."),
             ),
-            app: counter(
+            app: Family::counter(
                 concat!("laneway_app_", stringify!($name), "_total"),
                 concat!($help, " As the app counts, by worker."),
             ),

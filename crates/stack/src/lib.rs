@@ -37,6 +37,7 @@ mod connections;
 mod cookie;
 mod datagram;
 mod device;
+mod ends;
 mod growth;
 mod host;
 mod icmp;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::tool::{ETHTOOL, IP};
-use crate::{Error, napi};
 use laneway_linux::{Cidr, Mac};
 
 /// Longest interface name, bytes (the kernel's IFNAMSIZ less the final zero).
@@ -251,7 +251,7 @@ pub fn interface_state(interface: &str) -> Result<InterfaceState, Error> {
             "permanent",
         ])?)?,
         offloads: read_offloads(interface)?,
-        threaded: napi::is_threaded(interface)?,
+        threaded: is_threaded(interface)?,
     })
 }
 
@@ -331,6 +331,11 @@ pub(crate) fn ifindex(interface: &str) -> Result<u32, Error> {
 pub(crate) fn sysfs_path(interface: &str, attribute: &str) -> Result<PathBuf, Error> {
     check_name(interface)?;
     Ok(PathBuf::from(format!("/sys/class/net/{interface}/{attribute}")))
+}
+
+/// Whether its receive work runs in threads of the kernel's (threaded NAPI).
+pub(crate) fn is_threaded(interface: &str) -> Result<bool, Error> {
+    Ok(read_text(interface, "threaded")? != "0")
 }
 
 pub(crate) fn read_text(interface: &str, attribute: &str) -> Result<String, Error> {

@@ -19,7 +19,9 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::interface::{POLL_INTERVAL_MS, check_name, ifindex, queue_count, read_text, sysfs_path};
+use crate::interface::{
+    POLL_INTERVAL_MS, check_name, ifindex, is_threaded, queue_count, read_text, sysfs_path,
+};
 use crate::{Error, netdev};
 
 /// How long new threads may take to appear, milliseconds.
@@ -129,10 +131,6 @@ pub fn napi_threads(interface: &str) -> Result<Option<Vec<NapiThread>>, Error> {
     let Some(instances) = netdev::napi_instances(ifindex(interface)?)? else { return Ok(None) };
     let pids = instances.into_iter().filter_map(|napi| napi.pid);
     pids.map(|pid| NapiThread::read(pid, NapiProof::Kernel)).collect::<Result<_, _>>().map(Some)
-}
-
-pub(crate) fn is_threaded(interface: &str) -> Result<bool, Error> {
-    Ok(read_text(interface, "threaded")? != "0")
 }
 
 fn write_threaded(interface: &str, on: bool) -> Result<(), Error> {
