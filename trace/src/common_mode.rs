@@ -5,7 +5,7 @@
 //! buckets by the mean over functions of how far each lies above its own usual level; then each function's
 //! ratio of slow to fast is taken on the other functions' division, so that none is compared with itself.
 
-use crate::detect::levels;
+use crate::levels::levels;
 use crate::model::Model;
 use crate::result::Layer;
 use crate::shape::best_split;

@@ -7,6 +7,7 @@
 mod backlog;
 mod buffers;
 mod durations;
+mod fills;
 mod health;
 mod kernel;
 mod traffic;
@@ -19,7 +20,6 @@ use crate::worst::Silence;
 use std::panic::resume_unwind;
 use std::thread;
 
-pub(crate) use durations::levels;
 pub(crate) use kernel::{cause, cause_name, stalls};
 
 /// Cut calls beyond this share withhold maxima and periods.

@@ -26,6 +26,7 @@ mod detect;
 mod difference;
 mod histogram;
 mod ledger;
+mod levels;
 mod machine;
 mod model;
 mod only;

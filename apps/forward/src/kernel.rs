@@ -10,7 +10,8 @@
 
 use crate::{
     bank::{Change, RawEntry, TABLE_ENTRIES_MAX},
-    config::{Config, ConfigError, Mode},
+    config::{Config, Mode},
+    config_error::ConfigError,
     fate::Stats,
     live::StatsSlot,
     rules::{Hits, KernelChange, KernelFeed, SLOTS_USED_MAX},

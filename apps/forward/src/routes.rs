@@ -9,7 +9,10 @@
 //! Memory is bounded by [`ROUTES_MAX`]: a route adds at most one node per six bits of its length and
 //! two leaves. The tests compare it with a linear search.
 
-use crate::config::{ConfigError, Neighbour, Route};
+use crate::{
+    config_error::ConfigError,
+    route::{Neighbour, Route},
+};
 use laneway_core::PortId;
 use laneway_wire::Mac;
 use std::{collections::HashMap, net::IpAddr};

@@ -10,7 +10,8 @@
 
 use crate::{
     bridge::Stations,
-    config::{Config, ConfigError, Mode},
+    config::{Config, Mode},
+    config_error::ConfigError,
     decide::Decision,
     edit::{ipv4_checksum_fits, write_back},
     fate::{Fate, Stats},

@@ -5,14 +5,14 @@
 use laneway_page::number::nouns;
 
 use crate::blocks::{count_interval, ratio_interval};
-use crate::model::{Model, Row};
+use crate::levels::{busiest_thread, levels};
+use crate::model::Row;
 use crate::points::Pool;
 use crate::result::{CalibrationSource, Confidence, Finding, Layer, MARKS_MAX, State};
 use laneway_random::Random;
 
-use super::durations::{
-    CANDIDATES, PERIOD_P, Periodic, busiest_thread, candidates, levels, uniform,
-};
+use super::durations::{CANDIDATES, PERIOD_P, Periodic, candidates, uniform};
+use super::fills::{fills_are_cheap, named_fills};
 use super::{Case, Detector, Facts, blank, fired, mark, percent};
 
 /// Period of refills and period of a function count as one within this.
@@ -20,8 +20,6 @@ const PERIODS_AGREE: f64 = 0.25;
 /// Fills needed before they can be called periodic, and their largest coefficient of variation.
 const REFILLS_MIN: usize = 8;
 const REFILLS_VARIATION_MAX: f64 = 0.5;
-/// Share of productive time from which fills are a cost; below, they are what a cache is for.
-const FILLS_SHARE_MIN: f64 = 0.05;
 const ALLOCATION_SHARE: f64 = 0.25;
 /// Durations around fills must rise by this to be called slower.
 const SHOWN_TIMES_MIN: f64 = 1.1;
@@ -29,21 +27,6 @@ const SHOWN_TIMES_MIN: f64 = 1.1;
 const DRAWS: usize = 1_000;
 /// Levels of durations are counted in these.
 const LEVELS_PER_DOUBLING: f64 = 32.0;
-
-/// Calls that fill the cache of a pool, and their time, ns.
-fn named_fills(model: &Model) -> (u64, f64) {
-    let fills = model
-        .contexts
-        .iter()
-        .filter(|context| crate::rules::is_refill(&model.rows[context.row as usize].name));
-    fills.fold((0, 0.0), |sum, context| (sum.0 + context.calls, sum.1 + context.total_corrected_ns))
-}
-
-/// Fills that are known to cost next to nothing: what they do to durations is no finding.
-pub(super) fn fills_are_cheap(case: &Case<'_>) -> bool {
-    let (named, named_ns) = named_fills(case.model);
-    named > 0 && named_ns < FILLS_SHARE_MIN * case.productive_ns()
-}
 
 pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Finding {
     let finding = blank(Detector::MempoolCycle, "fills per packet");

@@ -5,6 +5,7 @@
 use crate::account::SHARE_MIN;
 use crate::common_mode;
 use crate::histogram::{Histogram, bucket_of, bucket_start, level_of};
+use crate::levels::{busiest_thread, levels};
 use crate::model::Model;
 use crate::period;
 use crate::recurrence;
@@ -12,7 +13,7 @@ use crate::result::{Confidence, Finding, Layer, MARKS_MAX, Mark, State};
 use crate::series::Timed;
 use crate::shape;
 
-use super::buffers::fills_are_cheap;
+use super::fills::fills_are_cheap;
 use super::{Case, Detector, blank, fired, mark, percent};
 
 const DIP_P: f64 = 0.01;
@@ -209,31 +210,6 @@ fn slow_stretches(case: &Case<'_>, row: u32, middle: f64) -> (bool, Vec<Mark>) {
     // Mixed independently, neighbours would differ in 2 p (1 - p) of the cases.
     let by_chance = 2.0 * share * (1.0 - share) * known as f64;
     (known > 16 && (changes as f64) < 0.5 * by_chance, marks)
-}
-
-/// The thread in which a row has most calls.
-pub(super) fn busiest_thread(model: &Model, row: u32) -> Option<usize> {
-    let calls = |timed: &Timed| -> u64 {
-        let cells = timed.buckets.iter().flat_map(|bucket| &bucket.cells);
-        cells.filter(|cell| cell.function == row).map(|cell| u64::from(cell.calls)).sum()
-    };
-    let by_thread = model.timed.iter().map(calls).enumerate();
-    by_thread.max_by_key(|&(_, calls)| calls).filter(|&(_, calls)| calls > 0).map(|(at, _)| at)
-}
-
-/// Level (mean of log durations, 32 per doubling) of a row per `by` buckets of a thread.
-pub(crate) fn levels(model: &Model, thread: usize, row: u32, by: usize) -> Vec<Option<f64>> {
-    let buckets = &model.timed[thread].buckets;
-    buckets
-        .chunks(by)
-        .map(|chunk| {
-            let cells = chunk.iter().flat_map(|bucket| &bucket.cells);
-            let (calls, logs) = cells
-                .filter(|cell| cell.function == row)
-                .fold((0, 0), |sum, cell| (sum.0 + u64::from(cell.calls), sum.1 + cell.log_sum));
-            (calls > 0).then(|| logs as f64 / calls as f64)
-        })
-        .collect()
 }
 
 /// D4's finding, with the period in ns for D6.

@@ -13,14 +13,12 @@ use crate::workspace::Member;
 
 /// Files in circles, by the crate's folder; of every other crate none.
 const CEILINGS: &[(&str, usize)] = &[
-    ("apps/forward", 2),
     ("apps/relay", 3),
     ("cli", 4),
     ("crates/journal", 2),
     ("crates/stack", 2),
     ("crates/testkit", 2),
     ("lanes/dpdk", 5),
-    ("trace", 6),
 ];
 
 /// A module by its names from the crate's root, whose own is empty.
