@@ -20,8 +20,8 @@ const BUFFER_BYTES_MIN: usize = 128;
 /// Bytes that a socket may queue, as asked. The kernel knows no more than this.
 const SOCKBUF_BYTES_MAX: usize = 1 << 30;
 /// What a socket of datagrams may queue unless something else is asked for, as on the lanes of frames: what arrives
-/// while the worker waits some milliseconds for its CPU. The kernel's own 208 KiB hold some ninety datagrams of 1316 bytes,
-/// which at 20,000/s are 4 ms.
+/// while the worker waits some milliseconds for its CPU. The kernel's own 208 KiB hold some ninety datagrams of
+/// 1316 bytes, which at 20,000/s are 4 ms.
 const DATAGRAMS_RCVBUF_BYTES: usize = 4 << 20;
 /// Microseconds; the kernel accepts more, but a worker must see its stop flag.
 const BUSY_POLL_US_MAX: usize = 10_000;
