@@ -15,7 +15,6 @@
 //! allocated.
 
 mod berth;
-mod leftover;
 mod seats;
 mod work;
 
@@ -30,15 +29,14 @@ use laneway_core::{
     Turn,
 };
 use laneway_linux::{Links, chosen_interface};
-use leftover::{Leftover, SeatId};
-use seats::Seats;
+use seats::{SeatId, Seats};
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::Arc,
 };
-use work::{Begun, Look, Work};
+use work::{Begun, Leftover, Look, Work};
 
 /// Batches are counted by powers of two up to this one, 2^15 datagrams.
 const BATCH_CLASSES: usize = 16;

@@ -721,7 +721,8 @@ fn a_watcher_is_sent_news_until_it_leaves_and_the_socket_goes_with_the_run() {
     for _ in 0..2 {
         assert!(lines.next().unwrap().unwrap().contains("0 datagrams"));
     }
-    kill_process(Pid::from_child(&watcher), Signal::INT).unwrap();
+    // A run of the tests in the background of a shell has its children ignore SIGINT.
+    kill_process(Pid::from_child(&watcher), Signal::TERM).unwrap();
     watcher.wait().unwrap();
     running.account("socket");
     assert!(!PathBuf::from(world.control()).exists());

@@ -13,9 +13,8 @@ mod admission;
 use self::admission::{Cookies, Newcomer};
 use crate::{
     config::TcpLimits,
-    connection::{Connection, Phase},
+    connection::{Connection, Ends, Phase},
     device::Reply,
-    ends::Ends,
     host::{Audience, Flow, Host, Sorted, sender_mac},
     ip::{self, Packet},
     limit::RateLimit,

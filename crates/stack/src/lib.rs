@@ -37,7 +37,6 @@ mod connections;
 mod cookie;
 mod datagram;
 mod device;
-mod ends;
 mod growth;
 mod host;
 mod icmp;

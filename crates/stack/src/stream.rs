@@ -228,7 +228,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InterfaceConfig, ends::Ends, isn};
+    use crate::{InterfaceConfig, connection::Ends, isn};
     use laneway_core::{App, Close, ConnId, Opened, StreamOut};
     use laneway_sim::SimLane;
     use laneway_wire::Tcp;

@@ -5,7 +5,7 @@
 
 use super::{
     berth::{Berth, is_absent},
-    leftover::{Leftover, SeatId},
+    work::Leftover,
 };
 use crate::{
     desk::SharedInput,
@@ -17,6 +17,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
 };
+
+/// The number of a seat, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SeatId(u64);
 
 /// A port that receives, with the rules about what it receives.
 #[derive(Debug)]

@@ -9,9 +9,8 @@
 
 use super::{Connections, LEND_FRAMES_MAX};
 use crate::{
-    connection::{Connection, Phase},
+    connection::{Connection, Ends, Phase},
     cookie,
-    ends::Ends,
     host::Host,
     ip::{self, Packet},
     isn,
