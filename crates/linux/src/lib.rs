@@ -40,7 +40,7 @@ pub use interface::{
 pub use links::{Link, LinkWatch, Links};
 pub use neighbour::NeighbourTable;
 pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
-pub use process::{NoProcess, Process};
+pub use process::{NoProcess, Process, Usage};
 pub use release::{is_older_than, release};
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};

@@ -219,7 +219,8 @@ fn needs_values(name: &str, args: &[&[u8]]) -> bool {
     match name {
         "del" | "unlink" | "exists" | "touch" | "type" | "ttl" | "pttl" | "expiretime"
         | "pexpiretime" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" | "setex"
-        | "psetex" | "setnx" | "mset" | "msetnx" | "object|idletime" | "object|freq" => false,
+        | "psetex" | "setnx" | "mset" | "msetnx" | "object|idletime" | "object|freq"
+        | "memory|usage" => false,
         "set" => {
             args.get(3..).unwrap_or_default().iter().any(|arg| arg.eq_ignore_ascii_case(b"get"))
         }

@@ -7,6 +7,7 @@ use super::info_line::line;
 use super::save::about_persistence;
 use super::server::{Server, Stats};
 use crate::data::glob_matches;
+use laneway_linux::Usage;
 use laneway_resp::integer;
 use laneway_tls::Reason;
 use std::fmt::Write;
@@ -182,6 +183,7 @@ const SECTIONS: &[Section] = &[
     ("Persistence", about_persistence),
     ("Stats", about_stats),
     ("Replication", about_replication),
+    ("CPU", about_cpu),
     ("Errorstats", about_errors),
     ("Cluster", about_cluster),
     ("Keyspace", about_keys),
@@ -189,7 +191,7 @@ const SECTIONS: &[Section] = &[
 ];
 
 /// What stands in INFO by itself.
-const USUAL_SECTIONS: usize = 9;
+const USUAL_SECTIONS: usize = 10;
 
 pub(crate) fn info(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let wanted: Vec<String> =
@@ -233,7 +235,7 @@ fn about_server(server: &Server, text: &mut String) {
 fn about_clients(server: &Server, text: &mut String) {
     line!(text, "connected_clients", server.clients.len());
     line!(text, "maxclients", server.config.clients_max);
-    line!(text, "blocked_clients", server.waiters.count());
+    line!(text, "blocked_clients", server.waiters.count() + server.waiters.postponed.len());
     let subscribed = server.clients.iter().filter(|one| one.is_subscribed()).count();
     line!(text, "pubsub_clients", subscribed);
     let longest = server.clients.iter().map(|one| one.owed()).max().unwrap_or(0);
@@ -247,6 +249,9 @@ fn about_memory(server: &Server, text: &mut String) {
     line!(text, "used_memory", data + of_clients);
     line!(text, "used_memory_dataset", data);
     line!(text, "mem_clients_normal", of_clients);
+    if let Ok(usage) = Usage::of_this_process() {
+        line!(text, "used_memory_rss", usage.resident_bytes);
+    }
     line!(text, "maxmemory", server.config.data.memory_bytes_max.unwrap_or(0));
     if server.shards.is_some() {
         line!(text, "maxmemory_per_worker", settings.memory_bytes_max.unwrap_or(0));
@@ -301,6 +306,16 @@ fn about_stats(server: &Server, text: &mut String) {
 fn about_replication(_: &Server, text: &mut String) {
     line!(text, "role", "master");
     line!(text, "connected_slaves", 0);
+}
+
+/// Of the process: the lane's and the writer's threads are in it, and what the kernel does on their behalf.
+fn about_cpu(_: &Server, text: &mut String) {
+    if let Ok(usage) = Usage::of_this_process() {
+        line!(text, "used_cpu_sys", format_args!("{:.6}", usage.system.as_secs_f64()));
+        line!(text, "used_cpu_user", format_args!("{:.6}", usage.user.as_secs_f64()));
+        line!(text, "used_cpu_sys_children", "0.000000");
+        line!(text, "used_cpu_user_children", "0.000000");
+    }
 }
 
 fn about_errors(server: &Server, text: &mut String) {

@@ -72,6 +72,7 @@ pub(crate) static COMMANDS: &[Command] = &[
         &["keyspace", "slow"],
         runs!(object_help),
     ),
+    row("memory|usage", -3, READ, keys_at(2, 2, 1), &["read", "slow"], runs!(memory_usage)),
     row("dbsize", 1, READ_FAST, NO_KEYS, &["keyspace", "read", "fast"], runs!(dbsize)),
     row("flushdb", -1, WRITE, NO_KEYS, &["keyspace", "write", "slow", "dangerous"], runs!(flushdb)),
     row(
@@ -474,6 +475,26 @@ fn object_freq(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
             ));
         }
         Some(entry) => reply.integer(i64::from(uses(&settings, entry.last_use(), now_ms))),
+    }
+    DONE
+}
+
+/// Bytes that a key takes in memory, its name and the table's place for it included: our own account of it, and no
+/// estimate from samples, so SAMPLES is read and makes no difference.
+fn memory_usage(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
+    for pair in args[3..].chunks(2) {
+        match pair {
+            [word, count] if word.eq_ignore_ascii_case(b"samples") => {
+                if integer(count)? < 0 {
+                    return Err(SYNTAX);
+                }
+            }
+            _ => return Err(SYNTAX),
+        }
+    }
+    match keys.peek(args[2]) {
+        Some(entry) => reply.integer(entry.bytes() as i64),
+        None => reply.null(),
     }
     DONE
 }

@@ -46,6 +46,11 @@ const RULES: &[(&str, Rule)] = &[
     ("tcp_port", Rule::First),
     ("uptime_in_days", Rule::First),
     ("uptime_in_seconds", Rule::First),
+    ("used_cpu_sys", Rule::First),
+    ("used_cpu_sys_children", Rule::First),
+    ("used_cpu_user", Rule::First),
+    ("used_cpu_user_children", Rule::First),
+    ("used_memory_rss", Rule::First),
 ];
 
 /// A line's name, with what each worker says.
