@@ -14,7 +14,7 @@ pub struct Effects {
     /// Set by the server if anything watches, waits or caches keys; [`Effects::touch`] does nothing otherwise.
     pub wants_touched: bool,
     /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was
-    /// flushed has an entry without a key.
+    /// flushed, or that another took the place of, has an entry without a key.
     pub touched: Vec<(usize, Option<Box<[u8]>>)>,
 }
 

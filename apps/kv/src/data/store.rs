@@ -228,15 +228,40 @@ impl Store {
                 break;
             };
             let key: Box<[u8]> = key.into();
-            let entry = database.remove(hash, &key);
-            entry.into_iter().for_each(|entry| self.dropped.entry(entry));
-            self.counts.expired += 1;
-            effects.touch(number, &key);
+            self.expire(number, hash, &key, effects);
             deletions.push(deletion(&key));
         }
         effects.changes += deletions.len() as u64;
         effects.logged = Logged::Instead(deletions);
         Some(number)
+    }
+
+    /// Deletes a key that is due.
+    fn expire(&mut self, number: usize, hash: u64, key: &[u8], effects: &mut Effects) {
+        let entry = self.databases[number].remove(hash, key);
+        entry.into_iter().for_each(|entry| self.dropped.entry(entry));
+        self.counts.expired += 1;
+        effects.touch(number, key);
+    }
+
+    /// True if there is such a key. One that is due is deleted, and the log has a DEL of it.
+    pub(crate) fn has(
+        &mut self,
+        number: usize,
+        key: &[u8],
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> bool {
+        match self.deadline_ms(number, key) {
+            None => false,
+            Some(Some(deadline_ms)) if deadline_ms < now_ms => {
+                self.expire(number, self.hash(key), key, effects);
+                effects.changes += 1;
+                effects.logged = Logged::Instead(vec![deletion(key)]);
+                false
+            }
+            Some(_) => true,
+        }
     }
 
     /// Deletes the one key that the policy chooses from a sample.

@@ -163,7 +163,7 @@ impl Server {
     pub(crate) fn try_kept(&mut self, key: Key) {
         let Some(mut client) = self.clients.take(key) else { return };
         if let Some(kept) = client.postponed.take() {
-            if self.holds_back(&self.table.command(kept.index)) {
+            if self.holds_back(&client, kept.index) {
                 client.postponed = Some(kept);
                 self.waiters.postponed.push(key);
             } else {

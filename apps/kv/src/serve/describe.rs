@@ -130,9 +130,12 @@ fn is_group(category: &str) -> bool {
 
 pub(crate) fn list(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let table = &server.table;
-    let all = table.rows().iter().map(|row| row.command);
+    // Those with subcommands by themselves, too.
+    let subcommands =
+        table.rows().iter().map(|row| row.command).filter(|row| row.name.contains('|'));
+    let all = commands(table).into_iter().chain(subcommands);
     let names: Vec<&str> = match args[2..] {
-        [] => commands(table).iter().map(|command| command.name).collect(),
+        [] => all.map(|command| command.name).collect(),
         [word, what, value] if word.eq_ignore_ascii_case(b"filterby") => {
             let value_low = value.to_ascii_lowercase();
             if what.eq_ignore_ascii_case(b"pattern") {

@@ -163,7 +163,7 @@ impl Server {
         match route {
             Route::To(worker) => self.send_away(client, index, args, worker),
             Route::Lead => self.lead(client, index, args),
-            Route::Here if self.holds_back(&command) => {
+            Route::Here if self.holds_back(client, index) => {
                 client.postponed = Some(Box::new(Kept::new(index, args)));
                 self.waiters.postponed.push(client.key);
             }
@@ -181,12 +181,19 @@ impl Server {
         self.journal.is_full() || self.saving.is_behind() || self.fetching.is_behind()
     }
 
-    /// True if a command must wait: for the end of a pause, or until writes need not.
-    pub(crate) fn holds_back(&self, command: &Command) -> bool {
-        let may_write =
-            command.flags.has(Flags::WRITE) || matches!(command.name, "exec" | "publish");
+    /// True if a client's command must wait: for the end of a pause, or until writes need not.
+    pub(crate) fn holds_back(&self, client: &Client, index: usize) -> bool {
+        let may_write = |index| {
+            let command = self.table.command(index);
+            command.flags.has(Flags::WRITE) || command.name == "publish"
+        };
+        let name = self.table.command(index).name;
+        // The end of a transaction writes if a command of it does.
+        let queued = client.transaction.iter().flat_map(|transaction| &transaction.queued);
+        let may_write = may_write(index)
+            || name == "exec" && queued.into_iter().any(|kept| may_write(kept.index));
         // What ends a pause must not wait for its end.
-        let is_of_pause = matches!(command.name, "client|unpause" | "client|pause");
+        let is_of_pause = matches!(name, "client|unpause" | "client|pause");
         may_write && self.holds_writes()
             || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
@@ -241,6 +248,9 @@ impl Server {
         };
         if route == Route::Here {
             self.why_no_room(command, args)?;
+            if command.name == "exec" {
+                self.why_no_room_inside(client)?;
+            }
         }
         let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
             || matches!(command.name, "ping" | "quit" | "reset");
@@ -279,6 +289,15 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// The same of what a client's transaction holds: there was room when its commands were queued.
+    fn why_no_room_inside(&mut self, client: &Client) -> Result<(), String> {
+        let queued = client.transaction.iter().flat_map(|transaction| &transaction.queued);
+        queued.into_iter().try_for_each(|kept| {
+            let command = self.table.command(kept.index);
+            self.why_no_room(&command, &kept.args())
+        })
     }
 
     /// Answers with an error that no command gave.
@@ -465,7 +484,10 @@ impl Server {
                         self.journal.touched(&key);
                     }
                     None => {
-                        self.watched.flush(database, &mut self.clients);
+                        let store = &self.store;
+                        let is_there = |key: &[u8]| store.deadline_ms(database, key).is_some();
+                        self.watched.replace(database, is_there, &mut self.clients);
+                        self.waiters.touch_all(database);
                         self.journal.emptied(database);
                     }
                 }

@@ -11,12 +11,21 @@ pub(crate) struct Row {
     pub(crate) command: Command,
     /// The workers that it concerns, where there are several.
     pub(crate) reach: Reach,
-    /// Its second word may name a row of its own.
-    has_subcommands: bool,
+    named_by: NamedBy,
     pub(crate) calls: u64,
     pub(crate) usec: u64,
     pub(crate) rejected: u64,
     pub(crate) failed: u64,
+}
+
+/// Which of a client's words name a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    First,
+    /// The first, where there is no other: the second may name a row of its own.
+    FirstAlone,
+    /// The first and the second. A bar between the two is the table's way to write it, and no client's.
+    FirstAndSecond,
 }
 
 /// What a client's words name.
@@ -51,7 +60,7 @@ impl Table {
             .map(|command| Row {
                 command,
                 reach: reach_of(&command),
-                has_subcommands: false,
+                named_by: NamedBy::First,
                 calls: 0,
                 usec: 0,
                 rejected: 0,
@@ -80,7 +89,11 @@ impl Table {
             }
         }
         for row in &mut table.rows {
-            row.has_subcommands = table.containers.contains_key(row.command.name);
+            if row.command.name.contains('|') {
+                row.named_by = NamedBy::FirstAndSecond;
+            } else if table.containers.contains_key(row.command.name) {
+                row.named_by = NamedBy::FirstAlone;
+            }
         }
         table
     }
@@ -89,10 +102,13 @@ impl Table {
     pub(crate) fn find(&self, args: &[&[u8]]) -> Found {
         let mut name = [0; NAME_BYTES_MAX];
         let Some(len) = lower(args[0], &mut name, 0) else { return Found::Unknown };
-        if let Some(index) = self.index_of(&name[..len])
-            && !(self.rows[index].has_subcommands && args.len() > 1)
-        {
-            return Found::Row(index);
+        if let Some(index) = self.index_of(&name[..len]) {
+            match self.rows[index].named_by {
+                NamedBy::First => return Found::Row(index),
+                NamedBy::FirstAlone if args.len() == 1 => return Found::Row(index),
+                NamedBy::FirstAlone => {}
+                NamedBy::FirstAndSecond => return Found::Unknown,
+            }
         }
         let Ok(container) = std::str::from_utf8(&name[..len]) else { return Found::Unknown };
         if !self.containers.contains_key(container) {

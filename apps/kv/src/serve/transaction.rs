@@ -6,6 +6,7 @@
 
 use super::client::{Client, DataKey, Kept, Transaction};
 use super::server::{Server, logged_bytes};
+use super::watched::Watcher;
 
 /// Keys that one client may watch.
 const WATCHED_MAX: usize = 1 << 16;
@@ -95,11 +96,17 @@ pub(crate) fn watch(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     if client.watching.len() + args.len() > WATCHED_MAX {
         return client.out.error("ERR too many watched keys, EXEC or UNWATCH first");
     }
+    let database = client.database;
     for &key in &args[1..] {
-        let key: DataKey = (client.database, key.into());
+        server.effects.wants_touched = server.wants_touched();
+        let now_ms = server.time.now_ms();
+        // A key that is due goes before it is watched, not behind it as if another had deleted it.
+        let was_there = server.store.has(database, key, now_ms, &mut server.effects);
+        server.follow_effects(database, &[]);
+        let key: DataKey = (database, key.into());
         let watchers = server.watched.by_key.entry(key.clone()).or_default();
-        if !watchers.contains(&client.key) {
-            watchers.push(client.key);
+        if watchers.iter().all(|watcher| watcher.client != client.key) {
+            watchers.push(Watcher { client: client.key, was_there });
             client.watching.push(key);
         }
     }

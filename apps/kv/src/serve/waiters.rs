@@ -37,6 +37,15 @@ impl Waiters {
         }
     }
 
+    /// All keys of a database are others now.
+    pub(crate) fn touch_all(&mut self, database: usize) {
+        let mut keys: Vec<DataKey> =
+            self.by_key.keys().filter(|(of, _)| *of == database).cloned().collect();
+        // In one order in every run.
+        keys.sort_unstable();
+        keys.iter().for_each(|key| self.touch(key));
+    }
+
     /// True if a pause holds back a command that may write, or may not.
     pub(crate) fn pause_holds(&self, may_write: bool, now_ms: u64) -> bool {
         self.pause.is_some_and(|pause| pause.until_ms > now_ms && (pause.holds_all || may_write))

@@ -7,9 +7,16 @@ use std::collections::HashMap;
 /// The watching clients, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    pub(super) by_key: HashMap<DataKey, Vec<Key>>,
+    pub(super) by_key: HashMap<DataKey, Vec<Watcher>>,
     /// A client that is being served is not in the table of clients: it is spoiled when it is put back.
     pub(super) spoiled: Vec<Key>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watcher {
+    pub(super) client: Key,
+    /// The key was there when it began to watch; what has changed since has spoiled its transaction.
+    pub(super) was_there: bool,
 }
 
 impl Watched {
@@ -21,23 +28,29 @@ impl Watched {
         if self.by_key.is_empty() {
             return;
         }
-        for &watcher in self.by_key.get(key).into_iter().flatten() {
-            spoil(watcher, clients, &mut self.spoiled);
+        for watcher in self.by_key.get(key).into_iter().flatten() {
+            spoil(watcher.client, clients, &mut self.spoiled);
         }
     }
 
-    /// All keys of a database are gone.
-    pub(crate) fn flush(&mut self, database: usize, clients: &mut Clients) {
-        for (_, watchers) in self.by_key.iter().filter(|((of, _), _)| *of == database) {
-            for &watcher in watchers {
-                spoil(watcher, clients, &mut self.spoiled);
+    /// All keys of a database are others now, or gone: a key that was not there and is not there is the same.
+    pub(crate) fn replace(
+        &mut self,
+        database: usize,
+        is_there: impl Fn(&[u8]) -> bool,
+        clients: &mut Clients,
+    ) {
+        for ((_, key), watchers) in self.by_key.iter().filter(|((of, _), _)| *of == database) {
+            let is_there = is_there(key);
+            for watcher in watchers.iter().filter(|watcher| watcher.was_there || is_there) {
+                spoil(watcher.client, clients, &mut self.spoiled);
             }
         }
     }
 
     pub(super) fn forget(&mut self, key: &DataKey, watcher: Key) {
         if let Some(watchers) = self.by_key.get_mut(key) {
-            watchers.retain(|&other| other != watcher);
+            watchers.retain(|other| other.client != watcher);
             if watchers.is_empty() {
                 self.by_key.remove(key);
             }

@@ -180,8 +180,10 @@ fn smove(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     keys.read::<Set>(to)?;
     if is_member && from != to {
         keys.edit(from, |set: &mut Set| set.remove(member))?;
-        keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
-        keys.effects.touch(keys.database, to);
+        let is_new = keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
+        if is_new {
+            keys.effects.touch(keys.database, to);
+        }
         keys.changed(from, 1);
     }
     reply.integer(i64::from(is_member));

@@ -56,6 +56,12 @@ fn what_is_no_command_gets_the_errors_of_redis() {
             ("CONFIG nosuch", "-ERR unknown subcommand 'nosuch'. Try CONFIG HELP.\r\n"),
             ("CONFIG GET", "-ERR wrong number of arguments for 'config|get' command\r\n"),
             ("'' x", "-ERR unknown command '', with args beginning with: 'x' \r\n"),
+            ("GET|x", "-ERR unknown command 'GET|x', with args beginning with: \r\n"),
+            (
+                "CONFIG|GET port",
+                "-ERR unknown command 'CONFIG|GET', with args beginning with: 'port' \r\n",
+            ),
+            ("ACL|WHOAMI", "-ERR unknown command 'ACL|WHOAMI', with args beginning with: \r\n"),
         ],
     );
     let long = "x".repeat(300);
@@ -134,6 +140,117 @@ fn a_watched_key_that_changes_spoils_the_transaction() {
     world.ask(conn, "WATCH k");
     world.close(conn);
     assert!(world.kv.server.watched.is_empty(), "no client watches any more");
+}
+
+/// What Redis's own tests of transactions ask (tests/unit/multi.tcl and type/set.tcl of 7.0.15).
+#[test]
+fn a_watched_key_that_stays_as_it_is_spoils_nothing() {
+    // Before WATCH, by the client; behind it, by another.
+    let cases: [(&[&str], &[&str], bool); 9] = [
+        (&[], &["FLUSHALL"], false),
+        (&[], &["FLUSHDB"], false),
+        (&["SET k 1"], &["FLUSHDB"], true),
+        (&[], &["SWAPDB 0 1"], false),
+        (&["SET k 1"], &["SWAPDB 0 1"], true),
+        (&["SELECT 1", "SET k 1", "SELECT 0"], &["SWAPDB 0 1"], true),
+        (&["SADD s a b", "SADD k a"], &["SMOVE s k a"], false),
+        (&["SADD s a b", "SADD k a"], &["SMOVE s k b"], true),
+        // Due before it is watched: its end is no change behind it.
+        (&["SET k 1 PX 1", "wait"], &["GET k", "DBSIZE"], false),
+    ];
+    for (before, behind, is_spoiled) in cases {
+        let mut world = World::new();
+        let (conn, other) = (world.open(), world.open());
+        for line in before {
+            match *line {
+                "wait" => world.now_us.set(world.now_us.get() + 10_000),
+                line => drop(world.ask(conn, line)),
+            }
+        }
+        talk(
+            &mut world,
+            conn,
+            &[("WATCH k", "+OK\r\n"), ("MULTI", "+OK\r\n"), ("PING", "+QUEUED\r\n")],
+        );
+        for line in behind {
+            world.ask(other, line);
+        }
+        let reply = if is_spoiled { "*-1\r\n" } else { "*1\r\n+PONG\r\n" };
+        assert_eq!(world.ask(conn, "EXEC"), reply, "{before:?}, then {behind:?}");
+    }
+}
+
+#[test]
+fn a_database_that_takes_the_place_of_another_serves_who_waits_there() {
+    let mut world = World::new();
+    let (waiter, other) = (world.open(), world.open());
+    talk(&mut world, other, &[("SELECT 1", "+OK\r\n"), ("RPUSH l a b", ":2\r\n")]);
+    assert_eq!(world.ask(waiter, "BLPOP none l 0"), "", "it waits");
+    talk(&mut world, other, &[("SWAPDB 0 1", "+OK\r\n")]);
+    assert_eq!(world.received(waiter), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
+    talk(&mut world, waiter, &[("LLEN l", ":1\r\n")]);
+}
+
+#[test]
+fn a_transaction_that_finds_no_memory_at_its_end_is_discarded() {
+    let mut world = World::new();
+    let (conn, other) = (world.open(), world.open());
+    const NO_MEMORY: &str = "-EXECABORT Transaction discarded because of: OOM command not allowed when used memory > \
+                             'maxmemory'.\r\n";
+    for (queued, reply) in
+        [(["SET k 2", "GET k"], NO_MEMORY), (["GET k", "TTL k"], "*2\r\n$1\r\n1\r\n:-1\r\n")]
+    {
+        talk(&mut world, other, &[("CONFIG SET maxmemory 0", "+OK\r\n"), ("SET k 1", "+OK\r\n")]);
+        world.ask(conn, "MULTI");
+        talk(&mut world, conn, &queued.map(|line| (line, "+QUEUED\r\n")));
+        world.ask(other, "CONFIG SET maxmemory 1");
+        talk(&mut world, conn, &[("EXEC", reply), ("EXEC", "-ERR EXEC without MULTI\r\n")]);
+    }
+}
+
+/// What Redis's own tests of CLIENT PAUSE ask (tests/unit/pause.tcl of 7.0.15).
+#[test]
+fn a_pause_of_writes_holds_back_transactions_that_write() {
+    let mut world = World::new();
+    let (conn, other) = (world.open(), world.open());
+    for (queued, reply) in [("SET k 2", "*1\r\n+OK\r\n"), ("GET k", "*1\r\n$1\r\n1\r\n")] {
+        let is_write = queued.starts_with("SET");
+        talk(
+            &mut world,
+            conn,
+            &[("SET k 1", "+OK\r\n"), ("MULTI", "+OK\r\n"), (queued, "+QUEUED\r\n")],
+        );
+        talk(&mut world, other, &[("CLIENT PAUSE 60000 WRITE", "+OK\r\n")]);
+        assert_eq!(world.ask(conn, "EXEC"), if is_write { "" } else { reply }, "{queued}");
+        let info = world.ask(other, "INFO clients");
+        assert!(info.contains(&format!("blocked_clients:{}\r\n", u8::from(is_write))), "{info}");
+        talk(&mut world, other, &[("CLIENT UNPAUSE", "+OK\r\n")]);
+        assert_eq!(world.received(conn), if is_write { reply } else { "" }, "{queued}");
+    }
+}
+
+#[test]
+fn the_memory_of_a_key_grows_with_it() {
+    let mut world = World::new();
+    let conn = world.open();
+    let usages = ["SET k 1", "APPEND k 100000000000000000000", "DEL k", "RPUSH k a"].map(|line| {
+        world.ask(conn, line);
+        let usage = world.ask(conn, "MEMORY USAGE k SAMPLES 0");
+        usage.trim_end().trim_start_matches(':').parse::<i64>().unwrap_or(-1)
+    });
+    let [small, longer, gone, list] = usages;
+    assert!(small > 0 && longer > small && list > small, "{usages:?}");
+    assert_eq!(gone, -1);
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("MEMORY USAGE none", "$-1\r\n"),
+            ("MEMORY USAGE k SAMPLES -1", "-ERR syntax error\r\n"),
+            ("MEMORY USAGE k SAMPLES", "-ERR syntax error\r\n"),
+            ("MEMORY USAGE k OTHER 1", "-ERR syntax error\r\n"),
+        ],
+    );
 }
 
 #[test]
