@@ -17,6 +17,7 @@
 mod certificates;
 pub mod conformance;
 mod files;
+pub mod foreign;
 mod frames;
 pub mod hearing;
 mod patience;

@@ -4,13 +4,14 @@ use crate::{
     captures::{Capture, Folder},
     flows::{Columns, Flow, Place, mapped},
 };
+use laneway_testkit::foreign;
 use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -19,58 +20,12 @@ const PACKAGE: &str = "nfstream==6.6.0";
 /// where its capture library reports the same error again and again.
 const RUN_SECONDS_MAX: u64 = 600;
 
-fn kept() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("nfstream-6.6.0")
-}
-
-/// A Python that has NFStream, made once and kept in the target directory.
+/// A Python that has NFStream.
 ///
 /// # Errors
 /// Why there is none.
 pub(crate) fn python() -> Result<PathBuf, String> {
-    let kept = kept();
-    let python = |folder: &Path| folder.join("bin/python");
-    if kept.is_dir() {
-        return Ok(python(&kept));
-    }
-    // Made under another name, so that a half-made one is never taken for whole.
-    let made = kept.with_extension(format!("{}.partial", std::process::id()));
-    let result = make(&made, &python(&made));
-    // Another run may have put one there meanwhile: then ours goes.
-    if result.is_err() || fs::rename(&made, &kept).is_err() {
-        let _ = fs::remove_dir_all(&made);
-    }
-    result.map(|()| python(&kept))
-}
-
-fn make(folder: &Path, python: &Path) -> Result<(), String> {
-    let venv = Command::new("python3").args(["-m", "venv"]).arg(folder).output();
-    succeeded(venv).map_err(|why| {
-        format!("no Python environment for NFStream: {why}; try apt-get install python3-venv")
-    })?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    let pip = Command::new(python)
-        .args(pip)
-        .args(["--only-binary", ":all:", "--retries", "1", "--timeout", "20", PACKAGE])
-        .output();
-    succeeded(pip).map_err(|why| format!("{PACKAGE} cannot be installed: {why}"))
-}
-
-/// The last line of what it complained about, if it failed.
-fn succeeded(run: std::io::Result<Output>) -> Result<(), String> {
-    let output = run.map_err(|why| why.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let printed =
-        [output.stderr, output.stdout].into_iter().find_map(|printed| last_line(&printed));
-    Err(printed.unwrap_or_else(|| output.status.to_string()))
-}
-
-fn last_line(printed: &[u8]) -> Option<String> {
-    let printed = String::from_utf8_lossy(printed);
-    let line = printed.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some(line.trim().to_owned())
+    foreign::python_with(env!("CARGO_TARGET_TMPDIR"), PACKAGE)
 }
 
 /// NFStream's flows of each capture, or why it cannot read it.
@@ -98,8 +53,8 @@ pub(crate) fn flows(
     let paths = serde_json::to_vec(&paths).expect("strings are JSON");
     if !finish(child, &paths) {
         let printed = fs::read(&complaints).unwrap_or_default();
-        let why = last_line(&printed).unwrap_or_default();
-        panic!("NFStream failed: {why}; remove {} to have it installed anew", kept().display());
+        let why = foreign::last_line(&printed).unwrap_or_default();
+        panic!("NFStream failed: {why}; remove {} to have it installed anew", python.display());
     }
 
     let mut lines = BufReader::new(fs::File::open(&out).expect("NFStream's results")).lines();
