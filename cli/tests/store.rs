@@ -13,7 +13,9 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
+mod clients;
 mod many;
+mod world;
 
 use laneway_netns::{Namespace, can_create};
 use laneway_testkit::{Random, skip, soak as asked};
@@ -382,6 +384,21 @@ fn what_was_answered_is_there_behind_kills_on_uring() {
 #[test]
 fn what_was_answered_by_two_workers_is_there_behind_kills() {
     soak(("socket", 2), LOG, Length::Rounds(ROUNDS_SHORT), asked::seed());
+}
+
+#[test]
+fn redis_py_sees_what_it_sees_of_redis() {
+    clients::see_the_same(&clients::REDIS_PY);
+}
+
+#[test]
+fn ioredis_sees_what_it_sees_of_redis() {
+    clients::see_the_same(&clients::IOREDIS);
+}
+
+#[test]
+fn go_redis_sees_what_it_sees_of_redis() {
+    clients::see_the_same(&clients::GO_REDIS);
 }
 
 #[test]

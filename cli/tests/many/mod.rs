@@ -1,106 +1,24 @@
 //! Connections opened and closed by the thousand, again and again: nothing of them is left in the store, neither
 //! clients nor descriptors nor memory nor sockets of the kernel; and what an idle one takes, beside `redis-server`.
 //!
-//! ```text
-//!   far: 10.77.0.2 to .11, one of them a round ── cable ── near: 10.77.0.1, the store on a lane
-//! ```
-//!
 //! In a round all connections are opened, each is asked something, some are left in the middle of a command, and all
 //! are closed: half of them by a reset. Each round has a source address of its own, because ports rest a minute.
 
 use super::Running;
-use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
+use super::world::{PATIENCE, REDIS, SOURCES, World, opened};
 use laneway_testkit::skip;
-use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket, sockopt};
+use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::process::Stdio;
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const STORE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 6379);
-const ROUNDS: u64 = 10;
-/// How long a start, a reply or the end of a round may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// One for each address of the far end.
+const ROUNDS: u64 = SOURCES;
 /// Descriptors of a process beside its connections.
 const FILES_MORE: u64 = 200;
-
-/// A cable with a namespace at each end, and the processes on it.
-struct World {
-    near: Namespace,
-    far: Namespace,
-    _cable: VethPair,
-}
-
-impl World {
-    /// `None`, with the reason printed, where there can be none. `lane` is empty of a program of others.
-    fn new(lane: &str) -> Option<World> {
-        if let Err(why) = can_create() {
-            skip(why);
-            return None;
-        }
-        let [near, far] = ["near", "far"].map(|name| Namespace::create(name).expect("it can be"));
-        // A stack of our own has the address itself.
-        let own: &[&str] = if lane == "packet" { &[] } else { &["10.77.0.1/24"] };
-        let sources: Vec<String> = (0..ROUNDS).map(|n| format!("{}/24", source(n))).collect();
-        let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-        let options = VethOptions {
-            a: VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), own).expect("an address"),
-            b: VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &sources).expect("addresses"),
-            ..VethOptions::default()
-        };
-        let cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");
-        Some(World { near, far, _cable: cable })
-    }
-
-    fn start(&self, lane: &str, clients: u64) -> Running {
-        let most = (clients + 10).to_string();
-        let at = STORE.to_string();
-        let mut command = match lane {
-            "" => {
-                let mut command = self.near.command("redis-server");
-                command.args(["--bind", "10.77.0.1", "--port", "6379", "--save", ""]);
-                command
-            }
-            _ => {
-                let mut command = self.near.command(super::LANEWAY);
-                command.args(["run", "kv", "--lane", lane, "--listen", &at]);
-                if lane == "packet" {
-                    command.args(["--on", "near0"]);
-                }
-                command
-            }
-        };
-        command.args(["--protected-mode", "no", "--maxclients", &most]);
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut running = Running(child.expect("the program starts"));
-        let until = Instant::now() + PATIENCE;
-        while self.far.enter(|| opened(0).is_none()).expect("it is there") {
-            assert!(Instant::now() < until, "{lane} does not serve");
-            assert!(running.0.try_wait().expect("our child").is_none(), "{lane} has ended");
-            thread::sleep(Duration::from_millis(20));
-        }
-        running
-    }
-}
-
-fn source(round: u64) -> Ipv4Addr {
-    Ipv4Addr::new(10, 77, 0, 2 + (round % ROUNDS) as u8)
-}
-
-/// A connection from that round's address; `None` if there is none.
-fn opened(round: u64) -> Option<TcpStream> {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::TCP)).ok()?;
-    bind(&socket, &SocketAddr::from((source(round), 0))).ok()?;
-    connect(&socket, &SocketAddr::from(STORE)).ok()?;
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_nodelay(true).ok()?;
-    Some(stream)
-}
 
 fn asked(stream: &mut TcpStream, command: &str, reply: &str) {
     stream.write_all(command.as_bytes()).expect("it is open");
@@ -205,7 +123,7 @@ pub(super) fn ten_times(lane: &str, connections: u64) {
         return;
     }
     let Some(world) = World::new(lane) else { return };
-    let running = world.start(lane, connections);
+    let running = world.start(lane, connections, &[]);
     let inside = world.far.enter(|| {
         let mut asker = Asker(opened(0).expect("it serves"));
         let until = Instant::now() + PATIENCE;
@@ -245,14 +163,14 @@ pub(super) fn idle(connections: u64) {
     if !allow_files(connections) {
         return;
     }
-    for lane in ["socket", "uring", "packet", ""] {
-        let name = if lane.is_empty() { "redis-server" } else { lane };
+    for lane in ["socket", "uring", "packet", REDIS] {
+        let name = if lane == REDIS { "redis-server" } else { lane };
         let is_there = std::process::Command::new("redis-server").arg("--version").output().is_ok();
-        if lane.is_empty() && !is_there {
+        if lane == REDIS && !is_there {
             return skip("there is no redis-server");
         }
         let Some(world) = World::new(lane) else { return };
-        let running = world.start(lane, connections);
+        let running = world.start(lane, connections, &[]);
         let inside = world.far.enter(|| {
             let before = resident(&running);
             let streams: Vec<TcpStream> =
