@@ -32,14 +32,17 @@ fn setbit(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
         _ => return Err(refusal("ERR bit is not an integer or out of range")),
     };
     keys.text(args[1])?;
-    let before = keys.edit_text(args[1], |text| {
+    let (before, grows) = keys.edit_text(args[1], |text| {
+        let grows = text.len() < at / 8 + 1;
         text.resize(text.len().max(at / 8 + 1), 0);
         let (byte, shift) = (&mut text[at / 8], 7 - at % 8);
         let before = *byte >> shift & 1;
         *byte = *byte & !(1 << shift) | bit << shift;
-        before
+        (before, grows)
     })?;
-    keys.changed(args[1], 1);
+    if grows || before != bit {
+        keys.changed(args[1], 1);
+    }
     reply.integer(i64::from(before));
     DONE
 }
@@ -326,9 +329,9 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
     // As in Redis, the string grows to the furthest field that is written, even if nothing is written there.
     let written = steps.iter().filter(|((_, step), _)| !matches!(step, Step::Get));
     let end = written.map(|((field, _), _)| field.end()).max().unwrap_or(0);
-    let mut changes = 0;
+    let (mut changes, mut grows) = (0, false);
     keys.edit_text(args[1], |text| {
-        changes += u64::from(text.len() < end);
+        grows = text.len() < end;
         text.resize(text.len().max(end), 0);
         for ((field, step), overflow) in &steps {
             let before = field.get(text);
@@ -345,15 +348,15 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
             match field.fit(wanted, *overflow) {
                 Some(number) => {
                     field.set(text, number);
-                    changes += 1;
+                    changes += u64::from(grows || before != number);
                     reply.integer(shown.unwrap_or(number));
                 }
                 None => reply.null(),
             }
         }
     })?;
-    if changes > 0 {
-        keys.changed(args[1], changes);
+    if grows || changes > 0 {
+        keys.changed(args[1], changes.max(1));
     }
     DONE
 }

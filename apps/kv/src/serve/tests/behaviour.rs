@@ -146,7 +146,7 @@ fn a_watched_key_that_changes_spoils_the_transaction() {
 #[test]
 fn a_watched_key_that_stays_as_it_is_spoils_nothing() {
     // Before WATCH, by the client; behind it, by another.
-    let cases: [(&[&str], &[&str], bool); 9] = [
+    let cases: [(&[&str], &[&str], bool); 13] = [
         (&[], &["FLUSHALL"], false),
         (&[], &["FLUSHDB"], false),
         (&["SET k 1"], &["FLUSHDB"], true),
@@ -155,6 +155,10 @@ fn a_watched_key_that_stays_as_it_is_spoils_nothing() {
         (&["SELECT 1", "SET k 1", "SELECT 0"], &["SWAPDB 0 1"], true),
         (&["SADD s a b", "SADD k a"], &["SMOVE s k a"], false),
         (&["SADD s a b", "SADD k a"], &["SMOVE s k b"], true),
+        (&["SETBIT k 7 1"], &["SETBIT k 7 1", "BITFIELD k SET u8 0 1"], false),
+        (&["SETBIT k 7 1"], &["SETBIT k 7 0"], true),
+        (&["SETBIT k 7 1"], &["BITFIELD k SET u8 0 2"], true),
+        (&["SETBIT k 7 1"], &["SETBIT k 8 0"], true),
         // Due before it is watched: its end is no change behind it.
         (&["SET k 1 PX 1", "wait"], &["GET k", "DBSIZE"], false),
     ];
