@@ -1,20 +1,23 @@
 //! Client libraries of others see the same of a store of ours as of `redis-server`.
 //!
 //! ```text
-//!   redis-py, ioredis, go-redis ─▶ the script beside this file ─▶ redis-server ─▶ lines ─╮
+//!   redis-py, ioredis, go-redis ─▶ the script in `clients` ─▶ redis-server ─▶ lines ─╮
 //!                                                     ╰─▶ store on a lane ─▶ lines ─▶ equal?
 //! ```
 //!
 //! A script uses its library as a user of it would (pools, pipelines, transactions, messages, iterators, many threads)
 //! and prints a line for each step. Where a library cannot be had, the test says why and is skipped.
 
-use super::Running;
-use super::world::{REDIS, STORE, World};
+#![forbid(unsafe_code)]
+
+mod world;
+
 use laneway_testkit::{foreign, skip};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use world::{REDIS, Running, STORE, World};
 
 /// Seconds that a script may take on a busy machine.
 const SCRIPT_SECONDS_MAX: &str = "180";
@@ -23,14 +26,14 @@ const CONNECTIONS: u64 = 200;
 const WORKERS_TWO: &[&str] = &["--workers", "2"];
 
 /// A client library and a script that uses it.
-pub(super) struct Library {
+struct Library {
     /// The command line, but for the address of the server.
     command: fn() -> Result<Vec<OsString>, String>,
     /// Versions of the protocol that it can be told to speak.
     protocols: &'static [&'static str],
 }
 
-pub(super) const REDIS_PY: Library = Library {
+const REDIS_PY: Library = Library {
     command: || {
         let python = foreign::python_with(TARGET, "redis==8.1.0")?;
         Ok(vec![python.into(), "-I".into(), source("redis_py.py").into()])
@@ -38,7 +41,7 @@ pub(super) const REDIS_PY: Library = Library {
     protocols: &["2", "3"],
 };
 
-pub(super) const IOREDIS: Library = Library {
+const IOREDIS: Library = Library {
     command: || {
         let folder = foreign::obtained(Path::new(TARGET).join("ioredis-5.8.2"), |made| {
             let install = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"];
@@ -53,7 +56,7 @@ pub(super) const IOREDIS: Library = Library {
     protocols: &["2"],
 };
 
-pub(super) const GO_REDIS: Library = Library {
+const GO_REDIS: Library = Library {
     command: || {
         let program = Path::new(TARGET).join("go_redis");
         let mut build = Command::new("go");
@@ -102,7 +105,7 @@ fn lines(
 }
 
 /// Runs the library's script against `redis-server` and our store, and compares line by line.
-pub(super) fn see_the_same(library: &Library) {
+fn see_the_same(library: &Library) {
     if Command::new("redis-server").arg("--version").output().is_err() {
         return skip("there is no redis-server; apt-get install redis-server");
     }
@@ -130,4 +133,19 @@ pub(super) fn see_the_same(library: &Library) {
             differing.concat()
         );
     }
+}
+
+#[test]
+fn redis_py_sees_what_it_sees_of_redis() {
+    see_the_same(&REDIS_PY);
+}
+
+#[test]
+fn ioredis_sees_what_it_sees_of_redis() {
+    see_the_same(&IOREDIS);
+}
+
+#[test]
+fn go_redis_sees_what_it_sees_of_redis() {
+    see_the_same(&GO_REDIS);
 }

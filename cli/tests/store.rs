@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
-mod clients;
 mod many;
 mod world;
 
@@ -26,12 +25,11 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{self, Child, Stdio};
+use std::process::{self, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use world::{LANEWAY, Running};
 
-/// The binary under test.
-const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
 const ADDRESS: &str = "127.0.0.1:6379";
 /// How long a start may take on a busy machine, and any reply.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -215,17 +213,6 @@ fn operate(near: &Namespace, mut draw: Random) {
     }
 }
 
-/// A store that runs; ends with the test, however that ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -384,21 +371,6 @@ fn what_was_answered_is_there_behind_kills_on_uring() {
 #[test]
 fn what_was_answered_by_two_workers_is_there_behind_kills() {
     soak(("socket", 2), LOG, Length::Rounds(ROUNDS_SHORT), asked::seed());
-}
-
-#[test]
-fn redis_py_sees_what_it_sees_of_redis() {
-    clients::see_the_same(&clients::REDIS_PY);
-}
-
-#[test]
-fn ioredis_sees_what_it_sees_of_redis() {
-    clients::see_the_same(&clients::IOREDIS);
-}
-
-#[test]
-fn go_redis_sees_what_it_sees_of_redis() {
-    clients::see_the_same(&clients::GO_REDIS);
 }
 
 #[test]

@@ -4,8 +4,7 @@
 //! In a round all connections are opened, each is asked something, some are left in the middle of a command, and all
 //! are closed: half of them by a reset. Each round has a source address of its own, because ports rest a minute.
 
-use super::Running;
-use super::world::{PATIENCE, REDIS, SOURCES, World, opened};
+use super::world::{PATIENCE, REDIS, Running, SOURCES, World, opened};
 use laneway_testkit::skip;
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

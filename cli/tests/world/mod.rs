@@ -4,15 +4,16 @@
 //!   far: 10.77.0.2 to .11 ── cable ── near: 10.77.0.1, the store on a lane, or `redis-server`
 //! ```
 
-use super::Running;
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
 use laneway_testkit::skip;
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The binary under test.
+pub(crate) const LANEWAY: &str = env!("CARGO_BIN_EXE_laneway");
 pub(crate) const STORE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 6379);
 /// Addresses that clients have.
 pub(crate) const SOURCES: u64 = 10;
@@ -20,6 +21,17 @@ pub(crate) const SOURCES: u64 = 10;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The lane that is no lane: `redis-server`.
 pub(crate) const REDIS: &str = "";
+
+/// A store that runs; ends with the test, however that ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A cable with a namespace at each end, and the processes on it.
 pub(crate) struct World {
@@ -63,7 +75,7 @@ impl World {
                 command
             }
             _ => {
-                let mut command = self.near.command(super::LANEWAY);
+                let mut command = self.near.command(LANEWAY);
                 command.args(["run", "kv", "--lane", lane, "--listen", &at]);
                 if lane == "packet" {
                     command.args(["--on", "near0"]);
