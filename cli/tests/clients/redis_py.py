@@ -132,16 +132,16 @@ def messages(client):
     with client.pubsub() as channel:
         channel.subscribe("{py}news", "{py}more")
         channel.psubscribe("{py}n*")
-        taken = [channel.get_message(timeout=5) for _ in range(3)]
+        taken = [channel.get_message(timeout=60) for _ in range(3)]
         line("receivers", client.publish("{py}news", b"\x01\xff"))
-        taken += [channel.get_message(timeout=5) for _ in range(2)]
+        taken += [channel.get_message(timeout=60) for _ in range(2)]
         channel.unsubscribe("{py}more")
-        taken.append(channel.get_message(timeout=5))
+        taken.append(channel.get_message(timeout=60))
         for each in taken:
             line("message", each)
         line("channels", [sorted(client.pubsub_channels("{py}*")), client.pubsub_numsub("{py}news"), client.pubsub_numpat()])
         channel.ping()
-        line("pong", channel.get_message(timeout=5))
+        line("pong", channel.get_message(timeout=60))
 
 
 def many_threads(client):
@@ -153,7 +153,7 @@ def many_threads(client):
             client.rpush(key("q"), "job")
 
     def take(taken):
-        while item := client.blpop(key("q"), timeout=5):
+        while item := client.blpop(key("q"), timeout=60):
             if item[1] == b"end":
                 return
             taken.append(item)
