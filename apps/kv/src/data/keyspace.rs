@@ -326,10 +326,7 @@ impl Keyspace<'_> {
         }
         let deadline_ms = database.entries.find(hash, key).and_then(Entry::deadline_ms);
         if deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.now_ms) {
-            let entry = database.remove(hash, key);
-            entry.into_iter().for_each(|entry| self.store.dropped.entry(entry));
-            self.store.counts.expired += 1;
-            self.effects.touch(self.database, key);
+            self.store.expire(self.database, hash, key, self.effects);
             self.effects.changes += 1;
             if !self.is_abroad {
                 self.deletions.push(deletion(key));

@@ -237,7 +237,7 @@ impl Store {
     }
 
     /// Deletes a key that is due.
-    fn expire(&mut self, number: usize, hash: u64, key: &[u8], effects: &mut Effects) {
+    pub(super) fn expire(&mut self, number: usize, hash: u64, key: &[u8], effects: &mut Effects) {
         let entry = self.databases[number].remove(hash, key);
         entry.into_iter().for_each(|entry| self.dropped.entry(entry));
         self.counts.expired += 1;
