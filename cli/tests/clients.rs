@@ -29,7 +29,7 @@ const WORKERS_TWO: &[&str] = &["--workers", "2"];
 struct Library {
     /// The command line, but for the address of the server.
     command: fn() -> Result<Vec<OsString>, String>,
-    /// Versions of the protocol that it can be told to speak.
+    /// Versions of the protocol that the script can ask for.
     protocols: &'static [&'static str],
 }
 

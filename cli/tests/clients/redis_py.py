@@ -124,7 +124,13 @@ def transactions(client):
         pipe.multi()
         pipe.set(p, "lost")
         line("watched", [error_of(pipe.execute), client.get(p)])
-    line("retried", client.transaction(lambda pipe: [pipe.get(p), pipe.multi(), pipe.set(p, "kept")][0:0], p))
+
+    def keep(pipe):
+        pipe.get(p)
+        pipe.multi()
+        pipe.set(p, "kept")
+
+    line("by a function", client.transaction(keep, p))
     line("in it", client.get(p))
 
 
