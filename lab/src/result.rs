@@ -289,6 +289,9 @@ pub struct Segment {
     /// Where a client asks: what became of its connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<Connections>,
+    /// Where a client asks: what was sent again, if anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resent: Option<Resent>,
     /// Memory of the arm.
     pub memory: Memory,
     /// Why this segment cannot be used; empty if it can.
@@ -296,6 +299,20 @@ pub struct Segment {
     /// Why only its CPU time can be used: other programs took the CPU away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
+}
+
+/// The place of a loss: an end of a cable had no room for a frame.
+pub(crate) const VETH_RING: &str = "veth ring full";
+
+/// Packets of a client's connections that were lost on their way, to the arm or back, so that TCP sent them again: 200
+/// ms later or more, where nothing behind them shows the loss.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resent {
+    /// What had no room for them, as in a ledger: `veth ring full`, which is the cable's, or `tap queue full`, which is
+    /// that of the arm's own device.
+    pub place: String,
+    /// How many.
+    pub packets: u64,
 }
 
 /// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered

@@ -26,7 +26,7 @@ use crate::error::RaceError;
 use crate::meter::Usage;
 use crate::ping::PingTrial;
 use crate::plan::{TraceEnd, TracePlan};
-use crate::result::{Cpu, GeneratorReport, Ledger, Segment};
+use crate::result::{Cpu, GeneratorReport, Ledger, Resent, Segment, VETH_RING};
 use crate::round_trips::RoundTrips;
 use crate::scenario::{CapacityPlan, PingPlan};
 use crate::segment::{Plant, SegmentSeen};
@@ -650,6 +650,16 @@ fn disturbed(usage: &Usage, others_max: f64) -> Option<String> {
     let stolen = |(_, ns): &(&usize, &u64)| **ns as f64 > usage.window_ns as f64 * STEAL_MAX;
     let (cpu, ns) = usage.steal_ns.iter().find(stolen)?;
     Some(format!("the hypervisor took CPU {cpu} away for {} ms", ns / 1_000_000))
+}
+
+/// Why rate and latency of a segment cannot be used in which the cable dropped packets of a client's: how long TCP waits
+/// before it sends them again is no arm's doing. What finds no room in the arm's own device is.
+fn lost_on_the_cable(segment: &Segment) -> Option<String> {
+    let Resent { packets, .. } = segment.resent.as_ref().filter(|it| it.place == VETH_RING)?;
+    Some(format!(
+        "{packets} packets found no room in the rings of the cable, and TCP sent them again later (Linux before 6.16 \
+         does not hold their sender back)"
+    ))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::child_process::ChildProcess;
 use crate::error::RaceError;
 use crate::plan::{Order, Reply, WayIn};
 use crate::replies::Replies;
+use crate::result::VETH_RING;
 use crate::segment::SegmentPlan;
 use laneway_kinds::{AppFacts, Counted, Wiring};
 use laneway_netns::{Namespace, interface_counters, interface_state};
@@ -152,7 +153,7 @@ impl<'a> Wire<'a> {
     /// The place of frames that found no room in front of the arm.
     pub(crate) fn ring(&self) -> &'static str {
         match self.far_end {
-            FarEnd::Cables => "veth ring full",
+            FarEnd::Cables => VETH_RING,
             FarEnd::Forwarded(_) | FarEnd::Replied(_) | FarEnd::Asked => "tap queue full",
             FarEnd::Generator(_) => "memif ring full",
         }

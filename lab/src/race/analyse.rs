@@ -2,7 +2,9 @@
 //! from the files of a race.
 
 use crate::client::WRONG;
-use crate::result::{Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary};
+use crate::result::{
+    Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary, VETH_RING,
+};
 use crate::round_trips::RoundTrips;
 use crate::trial::Trial;
 use laneway_kinds::Metric;
@@ -327,8 +329,9 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
                 continue;
             }
             let late = of.iter().find_map(|s| s.invalid.first());
-            let busy = busy(&of);
-            let why = [busy, late.cloned()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+            let lost = of.iter().filter(|s| is_of_cable(s)).find_map(|s| s.disturbed.clone());
+            let why = [busy(&of), lost, late.cloned()];
+            let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
             all.push(format!(
                 "{name} at {at}: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
             ));
@@ -337,9 +340,15 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
     all
 }
 
+/// Whether only the CPU time of a segment can be used because its cable dropped packets.
+fn is_of_cable(segment: &Segment) -> bool {
+    let resent = segment.resent.as_ref();
+    segment.disturbed.is_some() && resent.is_some_and(|resent| resent.place == VETH_RING)
+}
+
 /// How much of a CPU other programs used beside the race, and which used most; `None` where none disturbed it.
 fn busy(segments: &[&Segment]) -> Option<String> {
-    segments.iter().any(|s| s.disturbed.is_some()).then_some(())?;
+    segments.iter().any(|s| s.disturbed.is_some() && !is_of_cable(s)).then_some(())?;
     let window_ns: u64 = segments.iter().map(|s| s.window_ns).sum();
     let foreign_ns: u64 = segments.iter().map(|s| s.cpu.foreign_ns).sum();
     let mut names = BTreeMap::<&str, u64>::new();
@@ -361,13 +370,19 @@ pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
         notes
             .push(format!("{} of {all} segments were left out; the first: {first}", invalid.len()));
     }
-    let disturbed: Vec<&String> = segments.iter().filter_map(|s| s.disturbed.as_ref()).collect();
-    if let Some(first) = disturbed.first() {
-        notes.push(format!(
-            "rate, loss and latency of {} of {all} segments were left out, because other programs ran (their CPU \
-             time is in no figure); the first: {first}",
-            disturbed.len()
-        ));
+    let disturbed = segments.iter().filter(|s| s.disturbed.is_some());
+    let (by_cable, by_others): (Vec<&Segment>, Vec<&Segment>) =
+        disturbed.partition(|s| is_of_cable(s));
+    for (of, why) in [
+        (by_others, "because other programs ran (their CPU time is in no figure)"),
+        (by_cable, "because the cable dropped packets (their CPU time is used)"),
+    ] {
+        if let Some(first) = of.first().and_then(|segment| segment.disturbed.as_ref()) {
+            notes.push(format!(
+                "rate, loss and latency of {} of {all} segments were left out, {why}; the first: {first}",
+                of.len()
+            ));
+        }
     }
     notes.extend(metering(segments));
     let warm = segments.iter().filter(|s| s.warm_up).count();
@@ -690,6 +705,28 @@ mod tests {
             assert!(is_one || finding.judgement == before.judgement);
         }
         assert!(result.findings.iter().any(is_refused));
+    }
+
+    #[test]
+    fn what_the_cable_dropped_is_named_apart_from_other_programs() {
+        let resent =
+            |place: &str| Some(crate::result::Resent { place: place.to_owned(), packets: 7 });
+        let mut segments = report::example().segments;
+        segments.iter_mut().for_each(|segment| segment.disturbed = None);
+        let before = left_out(&segments).len();
+        segments[0].disturbed = Some("7 packets found no room".to_owned());
+        segments[0].resent = resent(VETH_RING);
+        segments[1].disturbed = Some("other programs used 40 % of a CPU".to_owned());
+        segments[1].resent = resent("tap queue full");
+        let notes = left_out(&segments);
+        let is_there =
+            |why: &str, first: &str| notes.iter().any(|n| n.contains(why) && n.ends_with(first));
+        assert!(is_there("the cable dropped packets", "found no room"), "{notes:?}");
+        assert!(is_there("other programs ran", "40 % of a CPU"), "{notes:?}");
+        assert_eq!(notes.len(), before + 2, "{notes:?}");
+        for metric in [Metric::Rate, Metric::Cpu] {
+            assert_eq!(of_segment(metric, &segments[0]).is_some(), metric == Metric::Cpu);
+        }
     }
 
     #[test]

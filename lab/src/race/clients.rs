@@ -6,6 +6,7 @@ use crate::result::{Segment, Traffic};
 use crate::scenario::{Extent, Scenario};
 use laneway_stats::quantile;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// A client whose side uses more than this share of the time in which it asks is what limits a closed loop.
 const LIMIT_SHARE_MIN: f64 = 0.9;
@@ -55,6 +56,7 @@ pub(super) fn notes(
     }
     notes.extend(own_rates(own_pps, names, extent));
     notes.extend(limited(segments, names, extent));
+    notes.extend(resent(segments, names));
     for (arm, name) in names.iter().enumerate() {
         let of = segments.iter().filter(|segment| segment.arm == arm);
         let connections = of.filter_map(|segment| segment.connections);
@@ -68,6 +70,31 @@ pub(super) fn notes(
         }
     }
     notes
+}
+
+/// What TCP sent again because a ring or a queue on its way was full, arm by arm.
+fn resent(segments: &[Segment], names: &[String]) -> Option<String> {
+    let of_arm = |(arm, name): (usize, &String)| {
+        let mut places = BTreeMap::<&str, u64>::new();
+        let of_arm = segments.iter().filter(|segment| segment.arm == arm);
+        for it in of_arm.filter_map(|segment| segment.resent.as_ref()) {
+            *places.entry(&it.place).or_default() += it.packets;
+        }
+        let asked = segments.iter().filter(|segment| segment.arm == arm);
+        let asked: u64 = asked.map(|segment| segment.ledger.offered).sum();
+        places
+            .into_iter()
+            .map(move |(place, n)| format!("{name} {n} for {asked} requests ({place})"))
+            .collect::<Vec<_>>()
+    };
+    let all: Vec<String> = names.iter().enumerate().flat_map(of_arm).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "packets that had no room on their way and that TCP sent again, 200 ms later or more, which is in \
+             the tail of their requests: {}",
+            all.join(", ")
+        )
+    })
 }
 
 /// What each arm was offered at the load that is a share of its own.
@@ -115,4 +142,29 @@ fn client_share(segments: &[Segment], arm: usize, load: usize, extent: &Extent) 
     };
     let shares: Vec<f64> = of.map(|s| s.cpu.generator_side_ns as f64 / asked_ns(s)).collect();
     quantile(&shares, 0.5).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report;
+    use crate::result::{Resent, VETH_RING};
+
+    #[test]
+    fn what_was_sent_again_is_summed_up_by_arm_and_place() {
+        let names = ["first", "second"].map(str::to_owned);
+        let mut segments = report::example().segments;
+        segments.truncate(3);
+        for (segment, arm) in segments.iter_mut().zip([0, 1, 1]) {
+            (segment.arm, segment.ledger.offered) = (arm, 100);
+        }
+        assert_eq!(resent(&segments, &names), None);
+        let lost = |place: &str| Some(Resent { place: place.to_owned(), packets: 7 });
+        (segments[1].resent, segments[2].resent) = (lost(VETH_RING), lost(VETH_RING));
+        let note = resent(&segments, &names).expect("some was");
+        assert!(note.ends_with(": second 14 for 200 requests (veth ring full)"), "{note}");
+        segments[2].resent = lost("tap queue full");
+        let note = resent(&segments, &names).expect("some was");
+        assert!(note.contains("7 for 200 requests (tap queue full), second 7 for"), "{note}");
+    }
 }

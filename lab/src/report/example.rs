@@ -178,6 +178,7 @@ fn segment(
         rtt: None,
         due_to_arrival: None,
         connections: None,
+        resent: None,
         memory: model.memory.clone(),
         ledger,
         invalid: Vec::new(),

@@ -64,6 +64,17 @@ fn a_cpu_that_the_hypervisor_took_away_costs_the_segment_its_rate() {
 }
 
 #[test]
+fn a_cable_that_dropped_packets_costs_the_segment_its_latency_and_a_tap_does_not() {
+    let why = |place: &str| {
+        let mut segment = crate::report::example().segments.swap_remove(0);
+        segment.resent = Some(Resent { place: place.to_owned(), packets: 3 });
+        lost_on_the_cable(&segment)
+    };
+    assert!(why(VETH_RING).is_some_and(|why| why.starts_with("3 packets found no room")));
+    assert_eq!(why("tap queue full"), None);
+}
+
+#[test]
 fn the_rest_of_a_refused_train_is_named_and_nothing_beyond_it() {
     let lost = |counted: u64, missing: u64| {
         let mut ledger = ledger(1_000, 1_000 - counted - missing, 0);

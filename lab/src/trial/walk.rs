@@ -5,7 +5,7 @@ use super::{
     BEGIN, Capacity, CapacityStep, DRAIN, ECHO_BURSTS_PER_S_MAX, IDLE_LOOK, LEAD_NS,
     MISSING_LOOKS_MAX, OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX,
     POLLING_MIN, SETTLE_STEP, SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed,
-    keeps_up, lateness, rate, unclear,
+    keeps_up, lateness, lost_on_the_cable, rate, unclear,
 };
 use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
@@ -19,7 +19,7 @@ use crate::meter::{Owner, Reading, Usage};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{ArmReport, ArmSetup, GeneratorSetup, Order, Reply, Shape, TraceEnd, WayIn};
 use crate::replies::Replied;
-use crate::result::{GeneratorReport, Segment};
+use crate::result::{GeneratorReport, Resent, Segment};
 use crate::round_trips::RoundTrips;
 use crate::scenario::PingPlan;
 use crate::search::bisect;
@@ -339,6 +339,7 @@ impl<'a> Walk<'a> {
             rtt: round_trips.as_ref().map(RoundTrips::figures),
             due_to_arrival: ways.as_ref().map(RoundTrips::figures),
             connections: asked.as_ref().map(|asked| asked.connections),
+            resent: asked.as_ref().and_then(|_| self.resent(&after)),
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
             disturbed: None,
@@ -349,9 +350,16 @@ impl<'a> Walk<'a> {
         };
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
-        segment.disturbed = disturbed(&usage, plan.others_max);
+        segment.disturbed =
+            disturbed(&usage, plan.others_max).or_else(|| lost_on_the_cable(&segment));
         self.before = after;
         Ok(Offered { segment, seen, trips: round_trips.or(ways) })
+    }
+
+    /// What found no room on the way since the last segment, of connections that send it again.
+    fn resent(&self, after: &State) -> Option<Resent> {
+        let packets = after.wire.in_full_rings() - self.before.wire.in_full_rings();
+        (packets > 0).then(|| Resent { place: self.wire.ring().to_owned(), packets })
     }
 
     /// What the arm spent of its window on polls that found nothing: by their number, and by what one costs where
