@@ -147,6 +147,7 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             force: order.force,
             // Both directions of a connection are one worker's, whatever the app asks.
             keeps_flows: asks.keeps_flows || carried != shape,
+            for_stack: carried != shape,
             never_transmits: asks.never_transmits,
         };
         let idle = order.spec.knobs().idle()?;

@@ -52,12 +52,13 @@ impl World {
         let own: &[&str] = if lane == "packet" { &[] } else { &["10.77.0.1/24"] };
         let sources: Vec<String> = (0..SOURCES).map(|n| format!("{}/24", source(n))).collect();
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-        let mut near_end = VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), own).expect("an address");
-        // A stack of our own wants frames as they are on a wire.
-        near_end.offloads.gro = lane != "packet";
+        let mut far_end = VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &sources).expect("addresses");
+        // As every veth has it that nobody changes.
+        (far_end.offloads.gso, far_end.offloads.tso, far_end.offloads.tx_checksum) =
+            (true, true, true);
         let options = VethOptions {
-            a: near_end,
-            b: VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &sources).expect("addresses"),
+            a: VethEnd::new(Mac([2, 0, 0, 0, 0, 1]), own).expect("an address"),
+            b: far_end,
             ..VethOptions::default()
         };
         let cable = VethPair::create(&near, "near0", &far, "far0", &options).expect("a cable");

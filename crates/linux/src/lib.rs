@@ -1,10 +1,10 @@
 //! What every lane asks of Linux beside moving frames: which interface a name means and when that changes, whether
 //! the machine's default route leaves by it, which Linux it is, what time it is on the kernel's clocks, which CPUs a
-//! thread may use, and which VLAN tag it took off a frame. And the one way to change a setting of the host:
+//! thread may use, and what a frame of a packet socket lacks of one on a wire. And the one way to change a setting of the host:
 //! [`HostSettings`] records the change first, so that a later run undoes it.
 //!
 //! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but
-//! [`Tag::put_back`], and, where a port's plan keeps what a full output refuses, a [`Backlog`].
+//! [`Repairs::make`], and, where a port's plan keeps what a full output refuses, a [`Backlog`].
 #![forbid(unsafe_code)]
 
 mod address;
@@ -21,6 +21,7 @@ mod neighbour;
 mod plan;
 mod process;
 mod release;
+mod repairs;
 mod route;
 mod settings;
 mod stall;
@@ -42,6 +43,7 @@ pub use neighbour::NeighbourTable;
 pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
 pub use process::{NoProcess, Process, Usage};
 pub use release::{is_older_than, release};
+pub use repairs::Repairs;
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};
 pub use stall::Stall;

@@ -23,10 +23,10 @@
 //! announces its addresses, and defends them). It tells routers of its groups (IGMPv3, MLDv2), or has
 //! the kernel do so ([`DatagramStack::with_holder`]).
 //!
-//! It computes and checks every checksum, and wants frames as they are on a wire. On veth, turn
-//! `tx-checksumming`, `tso`, `gso` and `tx-udp-segmentation` off at the kernel's end, or packets with
-//! unfinished checksums are counted as `bad_checksum`; and, below the `packet` lane, `gro` off at the
-//! near end, or segments that were put together are counted as `rx_too_long`.
+//! It computes and checks every checksum, and takes segments of TCP of any length that the lane shows
+//! whole. Lane `packet` finishes checksums that were left to a device, and shows what was put together.
+//! Other lanes hear of neither: on veth, turn `tx-checksumming`, `tso`, `gso` and `tx-udp-segmentation`
+//! off at the kernel's end, or such packets are counted as `bad_checksum` and `rx_too_long`.
 #![forbid(unsafe_code)]
 
 mod address;

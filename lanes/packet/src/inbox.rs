@@ -1,12 +1,12 @@
 //! Receiving by copy: `recvmsg` for one frame, `recvmmsg` for several.
 //!
-//! Beside each frame the kernel is asked for PACKET_AUXDATA, because the VLAN tag is in there, and
-//! on request for a time stamp. That is what `recvmsg` is for and `recv` could not do; the control
+//! Beside each frame the kernel is asked for PACKET_AUXDATA, because the VLAN tag is in there, and whether
+//! the checksum is whole, and on request for a time stamp. That is what `recvmsg` is for and `recv` could not do; the control
 //! message per frame belongs to the price of seeing frames as they were on the wire.
 //!
 //! All headers are set anew for each call: the kernel overwrites them.
 
-use laneway_linux::Tag;
+use laneway_linux::Repairs;
 use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd},
@@ -36,8 +36,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Arrival {
     /// Bytes of the frame as the kernel has it, also where the buffer was shorter.
     pub(crate) bytes: u32,
-    /// The tag it took off.
-    pub(crate) tag: Option<Tag>,
+    /// What the frame lacks.
+    pub(crate) repairs: Repairs,
     /// CLOCK_REALTIME, if stamps were asked for.
     pub(crate) real_ns: Option<u64>,
 }
@@ -139,7 +139,9 @@ fn parse_control(bytes: u32, mut control: &[u8]) -> Arrival {
         let kind = u32_at(kind, 4).map(|kind| kind as i32);
         let Some(data) = control.get(CONTROL_HEADER..length) else { break };
         match (level, kind) {
-            (Some(libc::SOL_PACKET), Some(libc::PACKET_AUXDATA)) => arrival.tag = parse_tag(data),
+            (Some(libc::SOL_PACKET), Some(libc::PACKET_AUXDATA)) => {
+                arrival.repairs = Repairs::from_auxdata(data);
+            }
             (Some(libc::SOL_SOCKET), Some(libc::SCM_TIMESTAMPNS)) => {
                 arrival.real_ns = parse_stamp(data);
             }
@@ -149,13 +151,6 @@ fn parse_control(bytes: u32, mut control: &[u8]) -> Arrival {
         control = control.get(next..).unwrap_or_default();
     }
     arrival
-}
-
-/// `struct tpacket_auxdata`: four u32-sized words (status, length, captured, offsets), then tag
-/// control information and protocol.
-fn parse_tag(data: &[u8]) -> Option<Tag> {
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(*data.get(at..)?.first_chunk()?));
-    Tag::from_kernel(u32_at(data, 0)?, u16_at(16)?, u16_at(18)?)
 }
 
 /// `struct timespec` of SO_TIMESTAMPNS.
@@ -187,7 +182,9 @@ mod tests {
 
     #[test]
     fn tag_and_stamp_are_found_in_either_order() {
-        let status = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
+        let status = libc::TP_STATUS_VLAN_VALID
+            | libc::TP_STATUS_VLAN_TPID_VALID
+            | libc::TP_STATUS_CSUMNOTREADY;
         let mut aux = status.to_ne_bytes().to_vec();
         aux.extend([0; 12]);
         aux.extend(100u16.to_ne_bytes());
@@ -198,12 +195,12 @@ mod tests {
         let stamp = message(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &stamp);
         let expected = Arrival {
             bytes: 60,
-            tag: Tag::from_kernel(status, 100, 0x8100),
+            repairs: Repairs::from_kernel(status, 100, 0x8100),
             real_ns: Some(5_000_000_007),
         };
         assert_eq!(parse_control(60, &[aux.clone(), stamp.clone()].concat()), expected);
         assert_eq!(parse_control(60, &[stamp, aux].concat()), expected);
-        assert!(expected.tag.is_some());
+        assert_ne!(expected.repairs, Repairs::default());
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub struct PacketShared {
     group: Option<FanoutGroup>,
 }
 
+/// The buffers of a stack's lane, unless the spec has its own: the longest that a kernel puts together of one flow are
+/// 64 KiB of IP packet, an Ethernet header and tags. Only pages that are received into take memory. A ring's frames lie
+/// in its blocks.
+const FRAME_OF_A_STACK: &str = "frame=65k";
+
 const MODES: &[Mode] = &[
     Mode::new("packet", Shape::Frames, Needs::Interface),
     Mode::new("packet:mmsg=64", Shape::Frames, Needs::Interface),
@@ -53,11 +58,16 @@ impl LaneKind for PacketKind {
 
     fn share(opening: &Opening<'_>) -> Result<PacketShared, LaneError> {
         let mut request = opening.to_request();
+        let knobs = opening.spec.knobs();
+        let has_pool = !(knobs.flag("ring")? || knobs.flag("batch")?);
+        if opening.for_stack && has_pool && knobs.text("frame")?.is_none() {
+            request.spec = with_knob(&request.spec, FRAME_OF_A_STACK)?;
+        }
         if opening.workers == 1 {
             return Ok(PacketShared { request, group: None });
         }
         match opening.spec.knobs().text("fanout")? {
-            None => request.spec = with_knob(opening.spec, "fanout=hash")?,
+            None => request.spec = with_knob(&request.spec, "fanout=hash")?,
             Some("lb") if opening.keeps_flows => {
                 return Err(Self::FACTS.refuse(
                     "several workers",

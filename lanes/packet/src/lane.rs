@@ -18,7 +18,7 @@ use laneway_core::{
     Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
     Lane, LaneError, PortId, PortMask, Verdict, Wake,
 };
-use laneway_linux::{Interface, Tag, WallClock, monotonic_ns};
+use laneway_linux::{Interface, Repairs, WallClock, monotonic_ns};
 use laneway_spec::LaneSpec;
 use std::{
     io, iter,
@@ -84,6 +84,8 @@ struct Port {
     /// Accumulated: the kernel clears its own count on each reading.
     kernel_drops: u64,
     freezes: u64,
+    /// Frames whose checksum their sender left to a device.
+    finished: u64,
     empty_receives: u32,
     /// How long after the end frames can still come up in the ring.
     linger_ns: u64,
@@ -103,7 +105,7 @@ struct End {
 
 /// Where a port's frames come from.
 enum Source {
-    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Option<Tag>)>, trains: Trains },
+    Copy { inbox: Inbox, arrived: Vec<(u32, FrameSpan, Repairs)>, trains: Trains },
     Ring(Ring),
 }
 
@@ -269,6 +271,7 @@ impl Port {
             },
             kernel_drops: 0,
             freezes: 0,
+            finished: 0,
             empty_receives: 0,
             end: None,
             is_given_up: false,
@@ -356,7 +359,7 @@ impl Port {
                     ts_ns: arrival.real_ns.map_or(0, |real| self.wall_clock.monotonic(real)),
                     ..measures.span(number)
                 };
-                arrived.push((number, span, arrival.tag));
+                arrived.push((number, span, arrival.repairs));
             }
             if received < asked {
                 break;
@@ -365,16 +368,14 @@ impl Port {
         trains.found(arrived.len());
         // One reading for all, after the last arrival: no frame is stamped before it was there.
         let now_ns = if arrived.is_empty() { 0 } else { monotonic_ns() };
-        for (number, mut span, tag) in arrived.drain(..) {
+        for (number, mut span, repairs) in arrived.drain(..) {
             if span.ts_ns == 0 {
                 span.ts_ns = now_ns;
             }
             // SAFETY: the buffer left the free list above, the kernel is done with it, and buffers
             // do not overlap; it returns to the list only when this frame is settled.
             unsafe { self.burst.extend([(number, span)]) };
-            if let Some(tag) = tag {
-                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
-            }
+            self.finished += u64::from(repairs.make(&mut self.burst));
         }
     }
 
@@ -393,9 +394,7 @@ impl Port {
             // SAFETY: the frame's block is ours until its last frame is released, `take` gives each
             // frame once, and the rooms of its frames do not overlap.
             unsafe { self.burst.extend([(IN_RING | frame.block, span)]) };
-            if let Some(tag) = frame.tag {
-                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
-            }
+            self.finished += u64::from(frame.repairs.make(&mut self.burst));
         }
         if self.burst.is_empty() {
             self.empty_receives = self.empty_receives.wrapping_add(1);
@@ -422,6 +421,9 @@ impl Port {
             return;
         };
         self.kernel_drops += u64::from(read.tp_drops);
+        if self.finished > 0 {
+            self.caps.fact("checksums_finished", self.finished);
+        }
         if read.tp_freeze_q_cnt > 0 {
             self.freezes += u64::from(read.tp_freeze_q_cnt);
             self.caps.fact("ring_freezes", self.freezes);

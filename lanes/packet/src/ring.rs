@@ -16,7 +16,7 @@
 //! dropped and counted by the kernel (and the standstill as a freeze).
 
 use crate::{config::RingSize, memory::Memory};
-use laneway_linux::Tag;
+use laneway_linux::Repairs;
 use std::{
     mem::offset_of,
     sync::atomic::{AtomicU32, Ordering},
@@ -72,7 +72,8 @@ pub(crate) struct RingFrame {
     pub(crate) bytes: u32,
     pub(crate) room_end: usize,
     pub(crate) wire_bytes: u32,
-    pub(crate) tag: Option<Tag>,
+    /// What the frame lacks.
+    pub(crate) repairs: Repairs,
     /// CLOCK_REALTIME.
     pub(crate) real_ns: u64,
 }
@@ -139,7 +140,11 @@ impl Ring {
             bytes: header.tp_snaplen,
             room_end,
             wire_bytes: header.tp_len,
-            tag: Tag::from_kernel(header.tp_status, vlan.tp_vlan_tci as u16, vlan.tp_vlan_tpid),
+            repairs: Repairs::from_kernel(
+                header.tp_status,
+                vlan.tp_vlan_tci as u16,
+                vlan.tp_vlan_tpid,
+            ),
             real_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
         })
     }

@@ -8,7 +8,7 @@
 //! The fields have the asked-for size for every arrival, so the payload always begins at the same
 //! place. Assumes nothing about the bytes: takes any, returns an arrival or nothing, never panics.
 
-use laneway_linux::Tag;
+use laneway_linux::Repairs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes of `struct io_uring_recvmsg_out`.
@@ -71,9 +71,9 @@ pub(crate) struct Notes {
     pub(crate) segment_bytes: Option<usize>,
     /// When the kernel stamped it, by CLOCK_REALTIME (SO_TIMESTAMPNS).
     pub(crate) real_ns: Option<u64>,
-    /// The VLAN tag that the kernel took off (PACKET_AUXDATA).
-    pub(crate) tag: Option<Tag>,
-    /// Length of the frame on the wire, without that tag (PACKET_AUXDATA).
+    /// What a frame lacks of one on a wire (PACKET_AUXDATA).
+    pub(crate) repairs: Repairs,
+    /// Length of the frame on the wire, without the VLAN tag that the kernel took off (PACKET_AUXDATA).
     pub(crate) wire_bytes: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ impl Notes {
                     notes.real_ns = parse_stamp(data);
                 }
                 (Some(libc::SOL_PACKET), Some(libc::PACKET_AUXDATA)) => {
-                    notes.tag = parse_tag(data);
+                    notes.repairs = Repairs::from_auxdata(data);
                     notes.wire_bytes = u32_at(data, 4);
                 }
                 _ => (),
@@ -124,13 +124,6 @@ fn parse_stamp(data: &[u8]) -> Option<u64> {
         u64::try_from(libc::time_t::from_ne_bytes(*word)).ok()
     };
     Some(word(0)?.wrapping_mul(1_000_000_000).wrapping_add(word(WORD)?))
-}
-
-/// `struct tpacket_auxdata`: status, length, captured, offsets, then tag control information and
-/// protocol.
-fn parse_tag(data: &[u8]) -> Option<Tag> {
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(*data.get(at..)?.first_chunk()?));
-    Tag::from_kernel(u32_at(data, 0)?, u16_at(16)?, u16_at(18)?)
 }
 
 fn u32_at(data: &[u8], at: usize) -> Option<u32> {
@@ -220,7 +213,7 @@ mod tests {
         aux.extend(100u16.to_ne_bytes());
         aux.extend(0x8100u16.to_ne_bytes());
         let notes = Notes::parse(&note(libc::SOL_PACKET, libc::PACKET_AUXDATA, &aux));
-        assert_eq!(notes.tag, Tag::from_kernel(status, 100, 0x8100));
+        assert_eq!(notes.repairs, Repairs::from_kernel(status, 100, 0x8100));
         assert_eq!(notes.wire_bytes, Some(60));
     }
 

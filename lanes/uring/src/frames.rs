@@ -103,6 +103,8 @@ struct Port {
     rearms: u64,
     /// Accumulated: the kernel clears its own count on each reading.
     kernel_drops: u64,
+    /// Frames whose checksum their sender left to a device.
+    finished: u64,
     end: Option<i32>,
     /// And the caller knows.
     is_given_up: bool,
@@ -416,6 +418,7 @@ impl Port {
             failures: 0,
             rearms: 0,
             kernel_drops: 0,
+            finished: 0,
             end: None,
             is_given_up: false,
             interface,
@@ -493,9 +496,7 @@ impl Port {
             // SAFETY: the buffer is ours, in no other place, and goes back to the kernel only when
             // this frame is settled; the slice above is not used any more.
             unsafe { self.burst.extend([(u32::from(buffer), span)]) };
-            if let Some(tag) = notes.tag {
-                tag.put_back(self.burst.frame_mut(self.burst.len() - 1));
-            }
+            self.finished += u64::from(notes.repairs.make(&mut self.burst));
         }
     }
 
@@ -601,6 +602,9 @@ impl Lane for UringFrames {
         let is_first = port.index() == 0;
         report_counts(&mut self.exits.ring, &mut near.caps, is_first.then_some(&mut counters));
         near.caps.fact("rearms", near.rearms);
+        if near.finished > 0 {
+            near.caps.fact("checksums_finished", near.finished);
+        }
         near.caps.fact("looks", near.receiving.looks);
         near.caps.fact("buffers_in_use", near.buffers.in_use());
         counters

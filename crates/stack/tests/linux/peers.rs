@@ -24,6 +24,10 @@ const FAR: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
 
 /// The world, if it can be made and every program is there.
 fn world(programs: &[&str]) -> Option<World> {
+    are_there(programs).then(|| World::new(&FAR).map_err(skip).ok())?
+}
+
+fn are_there(programs: &[&str]) -> bool {
     for program in programs {
         let found = Command::new("sh")
             .args(["-c", &format!("command -v {program}")])
@@ -31,10 +35,10 @@ fn world(programs: &[&str]) -> Option<World> {
             .status();
         if !found.is_ok_and(|status| status.success()) {
             skip(format!("the program `{program}` is not installed"));
-            return None;
+            return false;
         }
     }
-    World::new(&FAR).map_err(skip).ok()
+    true
 }
 
 fn listen(port: u16) -> [SocketAddr; 2] {
@@ -63,18 +67,20 @@ fn serve_streams<A: StreamApp>(
     lines: &[String],
 ) -> (Vec<Output>, A, Counters) {
     let config = config(&listen(port));
-    let (outputs, app, mut stack) = serve_streams_while(world, &config, app, || far(world, lines));
+    let (outputs, app, mut stack) =
+        serve_streams_while(world, "packet:mmsg=32", &config, app, || far(world, lines));
     (outputs, app, stack.counters(laneway_core::PortId(0)))
 }
 
 /// Serves an app over TCP while a client does its work.
 fn serve_streams_while<A: StreamApp, T: Send>(
     world: &World,
+    spec: &str,
     config: &StackConfig,
     mut app: A,
     client: impl FnOnce() -> T + Send,
 ) -> (T, A, StreamStack<PacketLane>) {
-    let lane = world.open(open_packet, &"packet:mmsg=32".parse().unwrap());
+    let lane = world.open(open_packet, &spec.parse().unwrap());
     let lane = lane.unwrap_or_else(|e| panic!("{e}"));
     let mut stack = StreamStack::new(lane, config).unwrap();
     let stop = Stop::new();
@@ -184,19 +190,21 @@ fn netcat_and_socat_get_their_datagrams_back() {
     assert!(counters.tx_frames >= 2 && counters.rx_frames == counters.tx_frames, "{counters:?}");
 }
 
-#[test]
-fn megabytes_pass_through_tcp_unchanged() {
-    let Some(world) = world(&["nc", "socat", "sha256sum"]) else { return };
+/// Lines that send megabytes to the echo server at the near end, and print the sums of both ways.
+fn megabytes() -> [String; 3] {
     const BYTES: usize = 3 << 20;
     let source = format!("head -c {BYTES} /dev/urandom | tee /tmp/lw-stack-$$ ");
     let judge = "sha256sum; sha256sum < /tmp/lw-stack-$$; rm -f /tmp/lw-stack-$$";
-    let lines = [
+    [
         format!("{source} | nc -N {NEAR_V4} 7 | {judge}"),
         format!("{source} | nc -N {NEAR_V6} 7 | {judge}"),
         format!("{source} | socat -t 30 - TCP4:{NEAR_V4}:7 | {judge}"),
-    ];
-    let (outputs, app, counters) = serve_streams(&world, 7, Server::echo(), &lines);
-    for (line, output) in lines.iter().zip(&outputs) {
+    ]
+}
+
+/// What those lines printed is twice the same, and nothing was too long or wrong for the stack.
+fn passed_unchanged(outputs: &[Output], app: &Server, counters: &Counters) {
+    for (line, output) in megabytes().iter().zip(outputs) {
         let printed = text(output);
         let sums: Vec<&str> = printed.lines().collect();
         assert!(sums.len() == 2 && sums[0] == sums[1], "{line}: {printed}");
@@ -204,6 +212,36 @@ fn megabytes_pass_through_tcp_unchanged() {
     assert_eq!(app.closed, [Close::Peer; 3], "{counters:?}");
     for reason in [DropReason::RxTooLong, DropReason::BadChecksum, DropReason::Malformed] {
         assert_eq!(counters.drops(reason), 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn megabytes_pass_through_tcp_unchanged() {
+    let Some(world) = world(&["nc", "socat", "sha256sum"]) else { return };
+    let (outputs, app, counters) = serve_streams(&world, 7, Server::echo(), &megabytes());
+    passed_unchanged(&outputs, &app, &counters);
+}
+
+#[test]
+fn megabytes_pass_from_a_neighbour_that_leaves_checksums_and_segments_to_a_device() {
+    if !are_there(&["nc", "socat", "sha256sum"]) {
+        return;
+    }
+    for spec in ["packet:frame=65k", "packet:mmsg=32,frame=65k", "packet:ring"] {
+        let Some(world) = World::plain(&FAR).map_err(skip).ok() else { return };
+        let (outputs, app, mut stack) =
+            serve_streams_while(&world, spec, &config(&listen(7)), Server::echo(), || {
+                far(&world, &megabytes())
+            });
+        let counters = stack.counters(laneway_core::PortId(0));
+        passed_unchanged(&outputs, &app, &counters);
+        // 9 MiB in segments of the wire are more than 6,000.
+        let finished =
+            stack.lane().caps(laneway_core::PortId(0)).facts.get("checksums_finished").cloned();
+        let finished: u64 = finished.expect("some were").parse().expect("a number");
+        assert!(finished > 100, "{spec}: {finished}");
+        let frames = counters.rx_frames;
+        assert!((200..5_000).contains(&frames), "{spec}: {frames} frames, cut by none");
     }
 }
 
@@ -235,7 +273,8 @@ fn the_kernel_connects_by_syn_cookies() {
         format!("curl -s -m 60 -H 'Connection: close' 'http://{NEAR_V4}/?[1-50]'"),
     ];
     let client = || far(&world, &pages);
-    let (outputs, app, stack) = serve_streams_while(&world, &config, Server::http(), client);
+    let (outputs, app, stack) =
+        serve_streams_while(&world, "packet:mmsg=32", &config, Server::http(), client);
     assert_eq!(text(&outputs[0]), "hello from laneway");
     assert_eq!(text(&outputs[1]), "hello from laneway");
     assert_eq!(text(&outputs[2]), "hello from laneway".repeat(50));
@@ -248,7 +287,8 @@ fn the_kernel_connects_by_syn_cookies() {
     let judge = "sha256sum; sha256sum < /tmp/lw-stack-cookie-$$; rm -f /tmp/lw-stack-cookie-$$";
     let lines = [NEAR_V4, NEAR_V6].map(|ip| format!("{source} | nc -N {ip} 80 | {judge}"));
     let client = || far(&world, &lines);
-    let (outputs, _, stack) = serve_streams_while(&world, &config, Server::echo(), client);
+    let (outputs, _, stack) =
+        serve_streams_while(&world, "packet:mmsg=32", &config, Server::echo(), client);
     for (line, output) in lines.iter().zip(&outputs) {
         let printed = text(output);
         let sums: Vec<&str> = printed.lines().collect();
@@ -280,7 +320,8 @@ fn buffers_grow_under_a_stream_of_the_kernel() {
             stream.read_exact(&mut received)?;
             Ok(received.into_iter().eq(pattern()))
         };
-        let (done, _, mut stack) = serve_streams_while(&world, &config(&listen(7)), app, client);
+        let (done, _, mut stack) =
+            serve_streams_while(&world, "packet:mmsg=32", &config(&listen(7)), app, client);
         assert!(done.expect("the connection holds"), "{ip}: other bytes than were sent");
         let received = |port| stack.counters(laneway_core::PortId(port)).rx_bytes;
         assert_eq!([0, 1].map(received).iter().sum::<u64>(), BYTES as u64 + 1, "{ip}");
@@ -354,7 +395,7 @@ fn a_client_that_goes_away_leaves_nothing_behind() {
         (asked.and(answered).is_ok(), answer)
     };
     let (printed, app, _) =
-        serve_streams_while(&world, &config(&listen(7)), Server::echo(), client);
+        serve_streams_while(&world, "packet:mmsg=32", &config(&listen(7)), Server::echo(), client);
     assert_eq!(printed, (true, "hello\n".to_owned()));
     assert_eq!(app.opened, 1);
     assert_eq!(app.closed.len(), 1);

@@ -3,7 +3,7 @@
 
 use laneway_afxdp::AfXdp;
 use laneway_core::{FrameLane, LaneError};
-use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair, can_create};
+use laneway_netns::{Mac, Namespace, Offloads, VethEnd, VethOptions, VethPair, can_create};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_spec::LaneSpec;
 use laneway_stack::{InterfaceConfig, StackConfig};
@@ -43,21 +43,42 @@ pub(crate) struct World {
 impl World {
     /// Builds it, or says why that cannot be done here.
     pub(crate) fn new(far_addresses: &[&str]) -> Result<World, String> {
-        can_create().map_err(|e| e.to_string())?;
-        World::build(far_addresses).map_err(|e| panic!("{e}"))
-    }
-
-    fn build(far_addresses: &[&str]) -> Result<World, laneway_netns::Error> {
-        let (near, far) = (Namespace::create("stack-near")?, Namespace::create("stack-far")?);
         // The default offloads of this crate leave no checksum unfinished. Without GRO at the near
         // end, no segments are put together there to more than a frame holds.
-        let end = |last: u8, addresses: &[&str]| {
-            VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x53, 1, last]), addresses)
-                .expect("well-formed addresses")
+        let far = Offloads::default();
+        World::with(far_addresses, Offloads { gro: false, ..far }, far)
+    }
+
+    /// The same as every veth has it that nobody changes: checksums and segmentation are left to a device.
+    pub(crate) fn plain(far_addresses: &[&str]) -> Result<World, String> {
+        let plain = Offloads {
+            gso: true,
+            tso: true,
+            tx_checksum: true,
+            tx_udp_segmentation: true,
+            ..Offloads::default()
         };
-        let mut a = end(0, &[]);
-        a.offloads.gro = false;
-        let options = VethOptions { a, b: end(1, far_addresses), ..VethOptions::default() };
+        World::with(far_addresses, plain, plain)
+    }
+
+    fn with(far_addresses: &[&str], near: Offloads, far: Offloads) -> Result<World, String> {
+        can_create().map_err(|e| e.to_string())?;
+        World::build(far_addresses, near, far).map_err(|e| panic!("{e}"))
+    }
+
+    fn build(
+        far_addresses: &[&str],
+        near_offloads: Offloads,
+        far_offloads: Offloads,
+    ) -> Result<World, laneway_netns::Error> {
+        let (near, far) = (Namespace::create("stack-near")?, Namespace::create("stack-far")?);
+        let end = |last: u8, addresses: &[&str], offloads: Offloads| {
+            let mac = Mac([0x02, 0x4c, 0x57, 0x53, 1, last]);
+            let end = VethEnd::new(mac, addresses).expect("well-formed addresses");
+            VethEnd { offloads, ..end }
+        };
+        let (a, b) = (end(0, &[], near_offloads), end(1, far_addresses, far_offloads));
+        let options = VethOptions { a, b, ..VethOptions::default() };
         let cable = VethPair::create(&near, NEAR, &far, FAR, &options)?;
         Ok(World { _cable: cable, near, far })
     }
