@@ -85,6 +85,6 @@ pub use kernel::{
     ConfigValue, KernelApp, KernelHalf, KernelLane, KernelMaps, MapValue, RecordStream,
 };
 pub use lane::{Clock, ClockDomain, FrameLane, Lane, Wake};
-pub use port::{DatagramPorts, Membership, PortPlan, WhenFull};
+pub use port::{DatagramPorts, Membership, PortPlan, RCVBUF_BYTES_DEFAULT, WhenFull};
 pub use stream::{Close, ConnId, Opened, StreamApp, StreamLane, StreamOut};
 pub use verdict::{PortId, PortMask, Verdict};

@@ -26,8 +26,8 @@ pub struct Opening<'a> {
     pub force: bool,
     /// The packets of a flow must be one worker's.
     pub keeps_flows: bool,
-    /// A stack of our own takes the frames: what the kernel or a neighbour put together may be longer than a frame of the
-    /// wire, and is as welcome.
+    /// A stack of our own takes the frames: what the kernel or a neighbour put together may be longer than a frame of
+    /// the wire, and is as welcome.
     pub for_stack: bool,
     /// The app sends nothing: a kernel half only passes and drops.
     pub never_transmits: bool,

@@ -1,7 +1,7 @@
 //! What every lane asks of Linux beside moving frames: which interface a name means and when that changes, whether
 //! the machine's default route leaves by it, which Linux it is, what time it is on the kernel's clocks, which CPUs a
-//! thread may use, and what a frame of a packet socket lacks of one on a wire. And the one way to change a setting of the host:
-//! [`HostSettings`] records the change first, so that a later run undoes it.
+//! thread may use, and what a frame of a packet socket lacks of one on a wire. And the one way to change a setting of
+//! the host: [`HostSettings`] records the change first, so that a later run undoes it.
 //!
 //! Everything is about the calling thread and its network namespace. On the path of a frame is nothing but
 //! [`Repairs::make`], and, where a port's plan keeps what a full output refuses, a [`Backlog`].

@@ -32,8 +32,8 @@ impl Repairs {
         }
     }
 
-    /// Makes the last frame of `burst` what it would be on a wire. True if a checksum was finished for that; that of a cut
-    /// frame cannot be.
+    /// Makes the last frame of `burst` what it would be on a wire. True if a checksum was finished for that; that of a
+    /// cut frame cannot be.
     ///
     /// # Panics
     /// On an empty burst, and without the room for a tag that the lane keeps in front of every frame.

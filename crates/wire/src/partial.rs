@@ -1,6 +1,6 @@
 //! A checksum that its sender left to a device: Linux's CHECKSUM_PARTIAL, of which a packet socket hears as
-//! TP_STATUS_CSUMNOTREADY. The field holds the sum of the pseudo-header, folded and not inverted, to which the device was
-//! to add the rest. On a virtual device no such device ever does.
+//! TP_STATUS_CSUMNOTREADY. The field holds the sum of the pseudo-header, folded and not inverted, to which the device
+//! was to add the rest. A virtual device never does.
 
 use crate::{Extensions, IPV6_BYTES, Ipv4, Ipv6, Layer2, be16, checksum, ether_type, protocol};
 use core::ops::Range;
@@ -114,7 +114,8 @@ mod tests {
         checksum::fold(pseudo + checksum::sum(&frame[bytes]))
     }
 
-    /// A frame with `tags` tags, options or extension headers of `more` times 8 bytes, whose checksum is left to a device.
+    /// A frame with `tags` tags, options or extension headers of `more` times 8 bytes, whose checksum is left to a
+    /// device.
     fn unfinished(v6: bool, tcp: bool, tags: usize, more: usize, payload: &[u8]) -> Vec<u8> {
         let mut frame = [2; 12].to_vec();
         for _ in 0..tags {

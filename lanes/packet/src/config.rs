@@ -4,7 +4,9 @@
 //! its mode is one. A knob of another
 //! mode is refused, not ignored.
 
-use laneway_core::{BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortId};
+use laneway_core::{
+    BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortId, RCVBUF_BYTES_DEFAULT,
+};
 use laneway_linux::TAG_BYTES;
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 
@@ -20,7 +22,6 @@ const FRAME_BYTES_MAX: usize = 1 << 17;
 /// Short enough to test truncation, long enough for the Ethernet header and a tag.
 const FRAME_BYTES_MIN: usize = 64;
 /// Bytes that a socket may queue, as asked; the kernel grants twice that for its own overhead.
-const RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
 const RCVBUF_BYTES_MAX: usize = 1 << 30;
 /// A block must hold one frame of 16 KiB or so; large blocks need memory in one piece.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;

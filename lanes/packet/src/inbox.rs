@@ -1,8 +1,9 @@
 //! Receiving by copy: `recvmsg` for one frame, `recvmmsg` for several.
 //!
-//! Beside each frame the kernel is asked for PACKET_AUXDATA, because the VLAN tag is in there, and whether
-//! the checksum is whole, and on request for a time stamp. That is what `recvmsg` is for and `recv` could not do; the control
-//! message per frame belongs to the price of seeing frames as they were on the wire.
+//! Beside each frame the kernel is asked for PACKET_AUXDATA, because the VLAN tag is in there, and
+//! whether the checksum is whole, and on request for a time stamp. That is what `recvmsg` is for and
+//! `recv` could not do; the control message per frame belongs to the price of seeing frames as they
+//! were on the wire.
 //!
 //! All headers are set anew for each call: the kernel overwrites them.
 

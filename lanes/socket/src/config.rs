@@ -6,6 +6,7 @@
 
 use laneway_core::{
     BURST_FRAMES_DEFAULT, BURST_FRAMES_MAX, Cap, CapSet, LaneError, PortId, PortMask, PortPlan,
+    RCVBUF_BYTES_DEFAULT,
 };
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 use std::{ffi::c_int, net::SocketAddr, ops::RangeInclusive};
@@ -19,10 +20,6 @@ pub(crate) const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 const BUFFER_BYTES_MIN: usize = 128;
 /// Bytes that a socket may queue, as asked. The kernel knows no more than this.
 const SOCKBUF_BYTES_MAX: usize = 1 << 30;
-/// What a socket of datagrams may queue unless something else is asked for, as on the lanes of frames: what arrives
-/// while the worker waits some milliseconds for its CPU. The kernel's own 208 KiB hold some ninety datagrams of
-/// 1316 bytes, which at 20,000/s are 4 ms.
-const DATAGRAMS_RCVBUF_BYTES: usize = 4 << 20;
 /// Microseconds; the kernel accepts more, but a worker must see its stop flag.
 const BUSY_POLL_US_MAX: usize = 10_000;
 /// Connections waiting to be accepted; the kernel bounds it by net.core.somaxconn.
@@ -79,7 +76,7 @@ impl Shared {
     pub(crate) fn with_plan(self, plan: &PortPlan) -> Shared {
         Shared {
             rcvbuf_bytes: plan.rcvbuf_bytes.or(self.rcvbuf_bytes),
-            rcvbuf_bytes_default: Some(DATAGRAMS_RCVBUF_BYTES),
+            rcvbuf_bytes_default: Some(RCVBUF_BYTES_DEFAULT),
             sndbuf_bytes: plan.sndbuf_bytes.or(self.sndbuf_bytes),
             ..self
         }

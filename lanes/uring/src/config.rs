@@ -4,7 +4,7 @@
 //! consistent and its memory bounded. Each of the three shapes (datagrams, streams, frames) reads its
 //! own knobs and refuses those of the others by name.
 
-use laneway_core::{Cap, CapSet, LaneError, PortPlan};
+use laneway_core::{Cap, CapSet, LaneError, PortPlan, RCVBUF_BYTES_DEFAULT};
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
@@ -57,9 +57,6 @@ const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes.
 const FRAME_BYTES_DEFAULT: usize = 2048;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 17;
-/// Bytes that a socket of frames or datagrams may queue: what arrives while the worker waits some milliseconds for its
-/// CPU. The kernel's own 208 KiB hold some ninety datagrams of 1316 bytes, which at 20,000/s are 4 ms.
-const RCVBUF_BYTES_DEFAULT: usize = 4 << 20;
 
 /// What every shape has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
