@@ -64,7 +64,7 @@ pub(super) fn goals(
             }
         };
         GoalOutcome {
-            goal: goal.sentence_of(without_rate(result), &result.closed_requests),
+            goal: goal.sentence_of(without_rate(result), &counted(scenario)),
             measured,
             status,
         }
@@ -93,13 +93,22 @@ pub(super) fn claims(
         ClaimOutcome {
             says: claim.says.clone(),
             then: claim.then.clone(),
-            test: claim.sentence_of(without_rate(result), &result.closed_requests),
+            test: claim.sentence_of(without_rate(result), &counted(scenario)),
             measured,
             note: claim.note.clone(),
             status,
         }
     };
     scenario.claims.iter().map(outcome).collect()
+}
+
+/// The loads that are numbers of requests, in a race of either length.
+fn counted(scenario: &Scenario) -> Vec<u64> {
+    [&scenario.quick, &scenario.full]
+        .iter()
+        .flat_map(|extent| &extent.closed_requests)
+        .copied()
+        .collect()
 }
 
 /// Where a demand without a rate is one in this race.
@@ -220,8 +229,13 @@ fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, DemandAnswer> {
 }
 
 fn offered(result: &RaceResult, pps: u64) -> Result<usize, DemandAnswer> {
-    load_of(result, Some(pps))
-        .ok_or_else(|| DemandAnswer::Unanswerable(format!("{pps}/s was not offered in this race")))
+    let why = || match result.closed_requests.is_empty() {
+        true => format!("{pps}/s was not offered in this race"),
+        false => {
+            format!("a closed loop of {pps} requests was not part of this race; --full may have it")
+        }
+    };
+    load_of(result, Some(pps)).ok_or_else(|| DemandAnswer::Unanswerable(why()))
 }
 
 fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> DemandAnswer {

@@ -218,6 +218,9 @@ fn what_this_race_did_not_ask_is_reported_with_the_reason() {
     let metric = "metric = 'CPU per record'";
     let beyond = format!("{metric}, arm = 'xdp', load_pps = 14_880_000, at_most = 50.0");
     assert_judged(&result, &beyond, Unanswered, "14880000/s was not offered in this race");
+    let counted = RaceResult { closed_requests: vec![10_000], ..result.clone() };
+    let more = "a closed loop of 14880000 requests was not part of this race; --full may have it";
+    assert_judged(&counted, &beyond, Unanswered, more);
     let gone = format!("{metric}, arm = 'gone', over = 'packet', load_pps = 50_000, at_most = 1.0");
     assert_judged(&result, &gone, Unanswered, "arm `gone` did not run");
     let open = "metric = 'records/s', arm = 'xdp', over = 'packet', at_least = 1.05";
