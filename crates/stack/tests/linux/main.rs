@@ -4,6 +4,7 @@
 
 #[path = "../apps/mod.rs"]
 mod apps;
+mod checksums;
 mod conformance;
 mod fanout;
 mod groups;

@@ -1,0 +1,65 @@
+//! Frames whose checksums the kernel at the far end leaves to a device: every lane of packet sockets shows them whole.
+
+use crate::world::{FAR_V4, NEAR_V4, Open, World, open_packet, open_uring};
+use laneway_core::{FrameLane, PortId};
+use laneway_testkit::skip;
+use laneway_wire::{ETHERNET_BYTES, Ipv4, UDP_BYTES, checksum};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+const PORT: u16 = 4_242;
+const DATAGRAMS: usize = 20;
+/// Waits of 10 ms after which what was sent should have been received.
+const WAITS_MAX: usize = 1_000;
+
+/// Whether the checksum of the datagram in a frame is right; `None` for a frame that has none of ours.
+fn is_right(frame: &[u8]) -> Option<bool> {
+    let ip = Ipv4::parse(frame.get(ETHERNET_BYTES..)?).ok()?;
+    let start = ETHERNET_BYTES + ip.header_bytes;
+    let datagram = frame.get(start..ETHERNET_BYTES + usize::from(ip.total_bytes))?;
+    if datagram.get(2..4)? != PORT.to_be_bytes() || datagram.len() < UDP_BYTES {
+        return None;
+    }
+    let addresses = frame.get(ETHERNET_BYTES + 12..ETHERNET_BYTES + 20)?;
+    let pseudo = checksum::sum(addresses) + 17 + datagram.len() as u64;
+    Some(datagram[6..8] != [0, 0] && checksum::fold(pseudo + checksum::sum(datagram)) == 0xffff)
+}
+
+fn shows_whole_checksums<L: FrameLane>(open: Open<L>, spec: &str) {
+    let Some(world) = World::plain(&["10.77.0.2/24"]).map_err(skip).ok() else { return };
+    let mut lane = world.open(open, &spec.parse().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    let known = ["neighbour", "replace", NEAR_V4, "lladdr", "02:4c:57:53:00:01", "dev", "far0"];
+    assert!(world.far.command("ip").args(known).status().unwrap().success());
+    let sent = world.far.enter(|| {
+        let socket = UdpSocket::bind((FAR_V4, 0)).unwrap();
+        for length in 0..DATAGRAMS {
+            socket.send_to(&b"left to a device that is none"[..length], (NEAR_V4, PORT)).unwrap();
+        }
+    });
+    sent.unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..WAITS_MAX {
+        if seen.len() == DATAGRAMS {
+            break;
+        }
+        lane.wait(Duration::from_millis(10)).unwrap();
+        let burst = lane.receive(PortId(0)).unwrap();
+        seen.extend((0..burst.len()).filter_map(|i| is_right(burst.frame(i).bytes)));
+    }
+    assert_eq!(seen, [true; DATAGRAMS], "{spec}");
+    lane.counters(PortId(0));
+    let finished = lane.caps(PortId(0)).facts.get("checksums_finished").map(String::as_str);
+    assert_eq!(finished, Some(DATAGRAMS.to_string().as_str()), "{spec}");
+}
+
+#[test]
+fn lane_packet_finishes_what_was_left_to_a_device() {
+    for spec in ["packet", "packet:mmsg=16", "packet:ring"] {
+        shows_whole_checksums(open_packet, spec);
+    }
+}
+
+#[test]
+fn frames_of_lane_uring_are_finished_alike() {
+    shows_whole_checksums(open_uring, "uring");
+}
