@@ -767,6 +767,9 @@ mod tests {
 
     #[test]
     fn the_far_ends_receive_in_threads_where_that_is_wanted_and_nowhere_else() {
+        if is_older_than(6, 8) {
+            return skip("Linux before 6.8 does not name the NAPI threads of an interface");
+        }
         let Some(plain) = bench(None) else { return };
         plain.claim_napi_threads(1).unwrap();
         assert_eq!(far_threads(&plain), []);
@@ -846,7 +849,9 @@ mod tests {
             let (threads, cpus) = if tso { (0, 1) } else { (1, 0) };
             assert_eq!(described.generator.napi_threads.len(), threads);
             let (sut, interface) = bench.sut();
-            let threads = sut.enter(|| napi_threads(interface)).unwrap().unwrap().unwrap();
+            // Linux before 6.8 names none: they are those that were made.
+            let threads = sut.enter(|| napi_threads(interface)).unwrap().unwrap();
+            let threads = threads.unwrap_or_else(|| bench.topology.sut.napi_threads.clone());
             let policies: Vec<_> = threads.iter().map(policy).collect();
             assert_eq!(policies, [if tso { FIFO } else { "0" }]);
             let (far, interface) = bench.generator();
