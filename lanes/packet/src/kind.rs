@@ -20,9 +20,10 @@ pub struct PacketShared {
 }
 
 /// The buffers of a stack's lane, unless the spec has its own: the longest that a kernel puts together of one flow are
-/// 64 KiB of IP packet, an Ethernet header and tags. Only pages that are received into take memory. A ring's frames lie
-/// in its blocks.
+/// 64 KiB of IP packet, an Ethernet header and tags. A ring's frames lie in its blocks.
 const FRAME_OF_A_STACK: &str = "frame=65k";
+/// And how many: all of the pool is resident from the start, and four bursts of such buffers are 17 MB.
+const FRAMES_OF_A_STACK: &str = "frames=256";
 
 const MODES: &[Mode] = &[
     Mode::new("packet", Shape::Frames, Needs::Interface),
@@ -62,6 +63,9 @@ impl LaneKind for PacketKind {
         let has_pool = !(knobs.flag("ring")? || knobs.flag("batch")?);
         if opening.for_stack && has_pool && knobs.text("frame")?.is_none() {
             request.spec = with_knob(&request.spec, FRAME_OF_A_STACK)?;
+            if knobs.text("frames")?.is_none() {
+                request.spec = with_knob(&request.spec, FRAMES_OF_A_STACK)?;
+            }
         }
         if opening.workers == 1 {
             return Ok(PacketShared { request, group: None });
