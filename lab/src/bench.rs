@@ -536,7 +536,7 @@ impl Bench {
         };
         let has_far_end =
             self.returns.is_some() || self.replies.is_some() || self.arrivals.is_some();
-        if has_far_end || self.copies.is_some() {
+        if has_far_end || self.copies.is_some() || self.is_asked {
             if self.limit_mbit.get().is_some() {
                 losses.return_queue_full = sut.enter(|| queue_drops(ONWARD[0][1]))??;
             }
@@ -544,9 +544,6 @@ impl Bench {
                 losses.return_ring_full += sut.enter(|| interface_counters(from))??.tx_dropped;
                 losses.return_receive += driver_losses(&generator.enter(|| driver_counters(to))??);
             }
-        }
-        if self.is_asked {
-            losses.return_ring_full = sut.enter(|| interface_counters(far))??.tx_dropped;
         }
         if let Some(refused) = &self.instruments.refused {
             for key in &self.watched {

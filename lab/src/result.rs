@@ -315,6 +315,13 @@ pub struct Resent {
     pub packets: u64,
 }
 
+impl Resent {
+    /// Whether the cable lost them: how long TCP waits for it is no arm's doing.
+    pub(crate) fn is_of_cable(&self) -> bool {
+        self.place == VETH_RING
+    }
+}
+
 /// Where every frame of a segment went: offered = delivered + every named drop. Under fan-out it is of copies: offered
 /// are as many of each datagram as there are outputs, and what is lost in front of the arm is lost to all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ use crate::error::RaceError;
 use crate::meter::Usage;
 use crate::ping::PingTrial;
 use crate::plan::{TraceEnd, TracePlan};
-use crate::result::{Cpu, GeneratorReport, Ledger, Resent, Segment, VETH_RING};
+use crate::result::{Cpu, GeneratorReport, Ledger, Resent, Segment};
 use crate::round_trips::RoundTrips;
 use crate::scenario::{CapacityPlan, PingPlan};
 use crate::segment::{Plant, SegmentSeen};
@@ -655,7 +655,7 @@ fn disturbed(usage: &Usage, others_max: f64) -> Option<String> {
 /// Why rate and latency of a segment cannot be used in which the cable dropped packets of a client's: how long TCP waits
 /// before it sends them again is no arm's doing. What finds no room in the arm's own device is.
 fn lost_on_the_cable(segment: &Segment) -> Option<String> {
-    let Resent { packets, .. } = segment.resent.as_ref().filter(|it| it.place == VETH_RING)?;
+    let Resent { packets, .. } = segment.resent.as_ref().filter(|it| it.is_of_cable())?;
     Some(format!(
         "{packets} packets found no room in the rings of the cable, and TCP sent them again later (Linux before 6.16 \
          does not hold their sender back)"

@@ -53,7 +53,7 @@ impl World {
         let sources: Vec<String> = (0..SOURCES).map(|n| format!("{}/24", source(n))).collect();
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
         let mut far_end = VethEnd::new(Mac([2, 0, 0, 0, 0, 2]), &sources).expect("addresses");
-        // As every veth has it that nobody changes.
+        // The defaults of a veth.
         (far_end.offloads.gso, far_end.offloads.tso, far_end.offloads.tx_checksum) =
             (true, true, true);
         let options = VethOptions {

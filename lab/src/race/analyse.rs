@@ -3,7 +3,7 @@
 
 use crate::client::WRONG;
 use crate::result::{
-    Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary, VETH_RING,
+    Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Resent, Segment, Summary,
 };
 use crate::round_trips::RoundTrips;
 use crate::trial::Trial;
@@ -342,8 +342,7 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
 
 /// Whether only the CPU time of a segment can be used because its cable dropped packets.
 fn is_of_cable(segment: &Segment) -> bool {
-    let resent = segment.resent.as_ref();
-    segment.disturbed.is_some() && resent.is_some_and(|resent| resent.place == VETH_RING)
+    segment.disturbed.is_some() && segment.resent.as_ref().is_some_and(Resent::is_of_cable)
 }
 
 /// How much of a CPU other programs used beside the race, and which used most; `None` where none disturbed it.
@@ -691,6 +690,7 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
 mod tests {
     use super::*;
     use crate::report;
+    use crate::result::VETH_RING;
 
     #[test]
     fn a_rate_has_no_verdict_where_the_generator_has_no_headroom() {
@@ -709,8 +709,7 @@ mod tests {
 
     #[test]
     fn what_the_cable_dropped_is_named_apart_from_other_programs() {
-        let resent =
-            |place: &str| Some(crate::result::Resent { place: place.to_owned(), packets: 7 });
+        let resent = |place: &str| Some(Resent { place: place.to_owned(), packets: 7 });
         let mut segments = report::example().segments;
         segments.iter_mut().for_each(|segment| segment.disturbed = None);
         let before = left_out(&segments).len();

@@ -5,6 +5,7 @@ use super::ledger::{
     train_losses,
 };
 use super::*;
+use crate::result::VETH_RING;
 use laneway_core::Counters;
 
 fn ledger(offered: u64, delivered: u64, refused: u64) -> Ledger {

@@ -18,6 +18,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+/// The lane below the stack, unless a test is about lanes.
+const LANE: &str = "packet:mmsg=32";
 /// How long a line may take on a busy machine.
 const PATIENCE_S: &str = "120";
 const FAR: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
@@ -68,7 +70,7 @@ fn serve_streams<A: StreamApp>(
 ) -> (Vec<Output>, A, Counters) {
     let config = config(&listen(port));
     let (outputs, app, mut stack) =
-        serve_streams_while(world, "packet:mmsg=32", &config, app, || far(world, lines));
+        serve_streams_while(world, LANE, &config, app, || far(world, lines));
     (outputs, app, stack.counters(laneway_core::PortId(0)))
 }
 
@@ -235,11 +237,11 @@ fn megabytes_pass_from_a_neighbour_that_leaves_checksums_and_segments_to_a_devic
             });
         let counters = stack.counters(laneway_core::PortId(0));
         passed_unchanged(&outputs, &app, &counters);
-        // 9 MiB in segments of the wire are more than 6,000.
         let finished =
             stack.lane().caps(laneway_core::PortId(0)).facts.get("checksums_finished").cloned();
         let finished: u64 = finished.expect("some were").parse().expect("a number");
         assert!(finished > 100, "{spec}: {finished}");
+        // 9 MiB in segments of the wire are more than 6,000.
         let frames = counters.rx_frames;
         assert!((200..5_000).contains(&frames), "{spec}: {frames} frames, cut by none");
     }
@@ -273,8 +275,7 @@ fn the_kernel_connects_by_syn_cookies() {
         format!("curl -s -m 60 -H 'Connection: close' 'http://{NEAR_V4}/?[1-50]'"),
     ];
     let client = || far(&world, &pages);
-    let (outputs, app, stack) =
-        serve_streams_while(&world, "packet:mmsg=32", &config, Server::http(), client);
+    let (outputs, app, stack) = serve_streams_while(&world, LANE, &config, Server::http(), client);
     assert_eq!(text(&outputs[0]), "hello from laneway");
     assert_eq!(text(&outputs[1]), "hello from laneway");
     assert_eq!(text(&outputs[2]), "hello from laneway".repeat(50));
@@ -287,8 +288,7 @@ fn the_kernel_connects_by_syn_cookies() {
     let judge = "sha256sum; sha256sum < /tmp/lw-stack-cookie-$$; rm -f /tmp/lw-stack-cookie-$$";
     let lines = [NEAR_V4, NEAR_V6].map(|ip| format!("{source} | nc -N {ip} 80 | {judge}"));
     let client = || far(&world, &lines);
-    let (outputs, _, stack) =
-        serve_streams_while(&world, "packet:mmsg=32", &config, Server::echo(), client);
+    let (outputs, _, stack) = serve_streams_while(&world, LANE, &config, Server::echo(), client);
     for (line, output) in lines.iter().zip(&outputs) {
         let printed = text(output);
         let sums: Vec<&str> = printed.lines().collect();
@@ -321,7 +321,7 @@ fn buffers_grow_under_a_stream_of_the_kernel() {
             Ok(received.into_iter().eq(pattern()))
         };
         let (done, _, mut stack) =
-            serve_streams_while(&world, "packet:mmsg=32", &config(&listen(7)), app, client);
+            serve_streams_while(&world, LANE, &config(&listen(7)), app, client);
         assert!(done.expect("the connection holds"), "{ip}: other bytes than were sent");
         let received = |port| stack.counters(laneway_core::PortId(port)).rx_bytes;
         assert_eq!([0, 1].map(received).iter().sum::<u64>(), BYTES as u64 + 1, "{ip}");
@@ -395,7 +395,7 @@ fn a_client_that_goes_away_leaves_nothing_behind() {
         (asked.and(answered).is_ok(), answer)
     };
     let (printed, app, _) =
-        serve_streams_while(&world, "packet:mmsg=32", &config(&listen(7)), Server::echo(), client);
+        serve_streams_while(&world, LANE, &config(&listen(7)), Server::echo(), client);
     assert_eq!(printed, (true, "hello\n".to_owned()));
     assert_eq!(app.opened, 1);
     assert_eq!(app.closed.len(), 1);

@@ -49,7 +49,7 @@ impl World {
         World::with(far_addresses, Offloads { gro: false, ..far }, far)
     }
 
-    /// The same as every veth has it that nobody changes: checksums and segmentation are left to a device.
+    /// The same with the defaults of a veth: checksums and segmentation are left to a device.
     pub(crate) fn plain(far_addresses: &[&str]) -> Result<World, String> {
         let plain = Offloads {
             gso: true,
