@@ -314,6 +314,10 @@ pub(crate) struct RaceArguments {
     /// Seed of the order of the arms
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    /// Keep every CPU from sleep meanwhile: narrower intervals on a virtual machine whose hypervisor is busy, and
+    /// kinder to lanes that block
+    #[arg(long)]
+    pub(crate) awake: bool,
     /// Behind the last generation, trace each arm of ours once at the last load and say why it is as it is; what
     /// is measured is the same with and without
     #[arg(long, conflicts_with = "wakeup")]

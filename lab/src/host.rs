@@ -20,7 +20,8 @@ impl Look {
         Look { load_before: load(), stolen: stolen() }
     }
 
-    pub(crate) fn finish(&self) -> Machine {
+    /// `awake`: no CPU slept meanwhile, so that nothing more can be done against the hypervisor.
+    pub(crate) fn finish(&self, awake: bool) -> Machine {
         let steal_share = match (self.stolen, stolen()) {
             (Some((steal, all)), Some((steal_now, all_now))) if all_now > all => {
                 (steal_now - steal) as f64 / (all_now - all) as f64
@@ -36,9 +37,10 @@ impl Look {
             ));
         }
         if steal_share > STEAL_MAX {
+            let advice = if awake { "" } else { "; try --awake, which gives it fewer occasions" };
             findings.push(format!(
-                "the hypervisor took {:.1} % of the CPU time away; CPU figures are exact, rates and \
-                 latencies suffer",
+                "the hypervisor took {:.1} % of the CPU time away; no CPU figure holds it, but what runs behind it \
+                 finds its caches cold, so all figures scatter more{advice}",
                 steal_share * 100.0
             ));
         }
@@ -99,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_named() {
-        let machine = Look::start().finish();
+        let machine = Look::start().finish(false);
         assert!(machine.facts.contains_key("kernel") && machine.facts.contains_key("cpus"));
         assert!((0.0..=1.0).contains(&machine.steal_share));
     }

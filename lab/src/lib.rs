@@ -21,6 +21,7 @@
 mod addresses;
 mod apps;
 mod arrivals;
+mod awake;
 mod bench;
 mod child;
 mod child_process;

@@ -121,7 +121,7 @@ pub fn run(
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
-    let instruments = Instruments::attach(&sending, scenario.tso)?;
+    let instruments = Instruments::attach(&sending, &result.placement)?;
     let bench = || Bench::create(result.placement.clone(), &app, &sending, instruments.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);
@@ -165,7 +165,7 @@ pub fn run(
     };
     notes.extend(known.notes());
     result.seconds = started.elapsed().as_secs_f64();
-    result.machine = look.finish();
+    result.machine = look.finish(scenario.awake);
     result.saturating_pps = saturating_pps;
     result.notes = notes;
     let result = concluded(result, measured, &contest, program);
@@ -384,6 +384,10 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         true => ", the thread before the worker (SCHED_FIFO), as a softirq would",
         false => "",
     };
+    let awake = match scenario.awake {
+        true => " No CPU sleeps, so lanes that block wake faster than on most machines.",
+        false => "",
+    };
     Placement {
         arm_cpu,
         napi_cpu: arm_cpu,
@@ -392,10 +396,11 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         sentence: format!(
             "The arm's worker and the threaded NAPI of its interface share CPU {arm_cpu}{first}; {who} CPU {generator_cpu}, above \
              every other program in priority where the system lets it. {far_end}Arms that are not offered a load are \
-             stopped."
+             stopped.{awake}"
         ),
         tso: scenario.tso,
         napi_first: scenario.napi_first,
+        awake: scenario.awake,
     }
 }
 

@@ -133,6 +133,10 @@ pub struct Scenario {
     /// for 2 ms and more, and the ring in front of the arm overflows meanwhile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub napi_first: bool,
+    /// Keeps every CPU from sleep (`/dev/cpu_dma_latency`): on a virtual machine whose hypervisor is busy, intervals
+    /// become narrower. It favours lanes that block, whose CPU else takes time to wake.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub awake: bool,
     /// A search for the highest rate that each arm carries, of any other app that is sent packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityPlan>,

@@ -116,13 +116,9 @@ pub fn run(
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
-    let sending = sending(&scenario, app)?;
-    let bench = Bench::create(
-        placement(&scenario),
-        app,
-        &sending,
-        Instruments::attach(&sending, scenario.tso)?,
-    )?;
+    let (sending, placed) = (sending(&scenario, app)?, placement(&scenario));
+    let bench =
+        Bench::create(placed.clone(), app, &sending, Instruments::attach(&sending, &placed)?)?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     for arm in &scenario.arms {
@@ -157,7 +153,7 @@ pub fn run(
         title: scenario.title,
         command: options.command.clone(),
         version: options.version.clone(),
-        machine: look.finish(),
+        machine: look.finish(placed.awake),
         rows,
         skipped,
     };

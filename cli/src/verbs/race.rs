@@ -181,4 +181,5 @@ fn overrule(scenario: &mut Scenario, arguments: &RaceArguments) {
     if let Some(seed) = arguments.seed {
         scenario.seed = seed;
     }
+    scenario.awake |= arguments.awake;
 }
