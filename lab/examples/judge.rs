@@ -3,12 +3,14 @@
 //! Question: how often does a race claim a difference that is none, and how often does it find one that is there?
 //!
 //! ```text
-//! cargo run --release -p laneway-lab --example judge -- target/release/laneway [RACES [SECONDS [SEED [KINDS]]]]
+//! cargo run --release -p laneway-lab --example judge -- \
+//!     target/release/laneway [RACES [SECONDS [SEED [KINDS [awake]]]]]
 //! ```
 //!
 //! What is judged is the binary that users run, from outside: a scenario with two command arms, both a copy of this
 //! very program under another name, answering datagrams. The kinds take turns, each with a size drawn at random; KINDS
 //! is `all`, `even` (the two without a difference), or a share such as `0.05`: nothing but programs slower by that.
+//! `awake` keeps every CPU from sleep, as `laneway race --awake` does.
 //!
 //! | kind | the second arm |
 //! |---|---|
@@ -49,8 +51,8 @@ const BOOKED_EVERY: u64 = 100;
 const BOTH_BURN_NS: u64 = 1_000;
 /// A hog's period: it burns its share of this and sleeps for the rest.
 const PERIOD: Duration = Duration::from_millis(5);
-/// The assumed cost of the first program before a race has measured it, ns per datagram.
-const COST_GUESS_NS: f64 = 6_000.0;
+/// How long the cost of the first program is measured before the first race, of which a share is planted, s.
+const WEIGH_SECONDS: u64 = 12;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -185,7 +187,8 @@ fn is_awake(name: &str) -> bool {
     stats.any(|stat| stat.split_once(&name).is_some_and(|(_, state)| !state.starts_with('T')))
 }
 
-fn scenario(folder: &Path, seconds: u64, seed: u64, extra_ns: u64) -> String {
+fn scenario(trial: &Trial, seed: u64, extra_ns: u64) -> String {
+    let Trial { folder, seconds, awake, .. } = trial;
     let command = |name: &str, extra_ns: u64| {
         let program = folder.join(name);
         let book = folder.join(format!("{name}.book"));
@@ -202,7 +205,7 @@ fn scenario(folder: &Path, seconds: u64, seed: u64, extra_ns: u64) -> String {
     format!(
         "title = \"the judge on trial\"\napp = \"bounce\"\npayload_bytes = 64\n\
          generator = \"packet:mmsg=64,qdisc_bypass\"\nburst = 16\nlate_p99_us_max = 200\nmatters = 0.03\n\
-         arm_cpu = 0\ngenerator_cpu = 1\nseed = {seed}\n[quick]\n{length}[full]\n{length}{}{}",
+         arm_cpu = 0\ngenerator_cpu = 1\nawake = {awake}\nseed = {seed}\n[quick]\n{length}[full]\n{length}{}{}",
         command(NAMES[0], 0),
         command(NAMES[1], extra_ns)
     )
@@ -250,6 +253,7 @@ struct Trial {
     laneway: PathBuf,
     folder: PathBuf,
     seconds: u64,
+    awake: bool,
     base_ns: f64,
 }
 
@@ -261,7 +265,7 @@ impl Trial {
             Kind::Same | Kind::Hog(_) => 0,
         };
         let (file, out) = (self.folder.join("judge.toml"), self.folder.join("out"));
-        fs::write(&file, scenario(&self.folder, self.seconds, seed, extra_ns))?;
+        fs::write(&file, scenario(self, seed, extra_ns))?;
         let hog = match kind {
             Kind::Hog(share) => Some(Hog::beside(NAMES[1], share)),
             Kind::Same | Kind::Slower(_) => None,
@@ -285,6 +289,13 @@ impl Trial {
         let base_ns = reported.base_ns.unwrap_or(self.base_ns);
         self.base_ns = base_ns;
         Ok((reported, 1.0 + (b? - a?) / base_ns))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the system's folder for such files.
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -325,6 +336,7 @@ fn judge(
     kinds: Kinds,
     races: usize,
     (seconds, seed): (u64, u64),
+    awake: bool,
 ) -> Result<bool, Box<dyn Error>> {
     let folder = env::temp_dir().join(format!("laneway-judge-{}", process::id()));
     fs::create_dir_all(&folder)?;
@@ -332,19 +344,17 @@ fn judge(
         fs::copy(env::current_exe()?, folder.join(name))?;
     }
     let laneway = fs::canonicalize(laneway).map_err(|error| format!("{laneway}: {error}"))?;
-    let mut trial = Trial { laneway, folder, seconds, base_ns: COST_GUESS_NS };
+    let mut trial = Trial { laneway, folder, seconds: WEIGH_SECONDS, awake, base_ns: 0.0 };
     let (mut random, mut score) = (Random::seeded(seed), Score::default());
-    println!("{races} races of at most {seconds} s, seed {seed}, kinds {kinds:?}");
+    println!("{races} races of at most {seconds} s, seed {seed}, kinds {kinds:?}, awake: {awake}");
+    trial.race(Kind::Same, seed)?;
+    if trial.base_ns <= 0.0 {
+        return Err("too few segments were whole to measure what the first program costs".into());
+    }
+    trial.seconds = seconds;
     for race in 0..races {
         let kind = kinds.draw(race, &mut random);
-        let ended = trial.race(kind, seed.wrapping_add(race as u64) >> 1);
-        let (reported, truth) = match ended {
-            Ok(ended) => ended,
-            Err(error) => {
-                fs::remove_dir_all(&trial.folder)?;
-                return Err(error);
-            }
-        };
+        let (reported, truth) = trial.race(kind, seed.wrapping_add(race as u64) >> 1)?;
         score.add(kind, &reported, truth);
         let number =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
@@ -357,7 +367,6 @@ fn judge(
             reported.claimed.join(", ")
         );
     }
-    fs::remove_dir_all(&trial.folder)?;
     println!(
         "no difference: {} of {} races claimed one; slower: {} of {} found, {} covered; without an interval: {}",
         score.claimed_falsely,
@@ -378,7 +387,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let [laneway, numbers @ ..] = &words[..] else {
         return Err(
-            "give the program to judge: target/release/laneway [RACES [SECONDS [SEED [KINDS]]]]"
+            "give the program to judge: target/release/laneway [RACES [SECONDS [SEED [KINDS [awake]]]]]"
                 .into(),
         );
     };
@@ -388,7 +397,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = number(1, SECONDS_DEFAULT)?;
     let drawn = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let kinds = numbers.get(3).map_or(Ok(Kinds::All), |text| Kinds::parse(text))?;
-    if judge(laneway, kinds, races, (seconds, number(2, drawn as u64)?))? {
+    let awake = match numbers.get(4) {
+        None => false,
+        Some(&"awake") => true,
+        Some(word) => return Err(format!("the last word is `awake`, not `{word}`").into()),
+    };
+    if judge(laneway, kinds, races, (seconds, number(2, drawn as u64)?), awake)? {
         return Ok(());
     }
     eprintln!("more than {FALSE_MAX} of the races without a difference claimed one");
