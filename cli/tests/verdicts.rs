@@ -11,7 +11,7 @@ mod turn;
 use laneway_lab::result::{Outcome, RaceResult};
 use laneway_stats::Verdict;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use turn::Turn;
 
 /// A race in its folder.
@@ -140,6 +140,51 @@ fn the_arms_of_the_shipped_scenario_close_their_ledgers() {
     }
     let disagrees = |why: &&String| why.contains("not the same features");
     assert_eq!(result.invalid.iter().find(disagrees), None);
+}
+
+/// With ten minutes to go, it is ended by the signal alone.
+#[test]
+fn a_race_that_is_interrupted_behind_three_generations_judges_what_they_measured() {
+    let Some(race) = Race::new("interrupted-late") else { return };
+    let scenario = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../scenarios/features.toml");
+    let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
+        .args(["race", &scenario.display().to_string(), "--lane", "packet", "--load", "10000"])
+        .args([
+            "--time",
+            "600",
+            "--generations",
+            "300",
+            "--segment-ms",
+            "20",
+            "--seed",
+            "7",
+            "--out",
+        ])
+        .arg(race.0.folder.join("out"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let pid = rustix::process::Pid::from_child(&child);
+    // Of each generation there is a file for each of the two arms.
+    let written =
+        || std::fs::read_dir(race.0.folder.join("out/trials")).into_iter().flatten().count();
+    let mut waited = 0;
+    while written() < 6 && waited < 1200 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        waited += 1;
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    let screen = String::from_utf8_lossy(&output.stdout);
+    let result = race.result();
+    assert!(result.interrupted && result.generations >= 3, "{screen}");
+    assert!(result.segments.iter().all(|segment| segment.generation < result.generations));
+    if result.outcome == Outcome::Invalid {
+        println!("skipped: the host disturbed the race: {:?}", result.invalid);
+        return;
+    }
+    assert_eq!(output.status.code(), Some(3), "{screen}");
+    assert!(screen.contains("Interrupted: what "), "{screen}");
 }
 
 #[test]

@@ -146,14 +146,17 @@ pub fn run(
         found_loads(&extent, saturating, &mut result.headroom, &mut notes);
 
     let contest = Contest { own_pps: &own_pps, ..contest(&extent) };
-    let measured = contest.run(&app, &mut show)?;
+    let mut measured = contest.run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
     result.summaries =
         analyse::summaries(&measured.segments, &measured.trials, entrants.len(), loads);
-    if let Some(explainer) = options.explain {
+    if let Some(explainer) = options.explain.filter(|_| !measured.is_interrupted) {
         let (summaries, generations) = (&result.summaries, measured.generations);
         let pass = traced::Pass { contest, summaries, generations };
-        result.traces = pass.run(explainer, &mut show)?;
+        match pass.run(explainer, &mut show) {
+            Err(RaceError::Interrupted) => measured.is_interrupted = true,
+            traces => result.traces = traces?,
+        }
     }
     let known = notes::Known {
         contest,
@@ -181,7 +184,7 @@ fn concluded(
     program: Option<String>,
 ) -> RaceResult {
     let Contest { scenario, extent, entrants, own_pps, .. } = *contest;
-    let Measured { segments, trials, rounds, generations, mut findings } = measured;
+    let Measured { segments, trials, rounds, generations, mut findings, is_interrupted } = measured;
     let loads = extent.loads_pps.len();
     let (ping, mut ping_findings) =
         pings::section(&trials, entrants.len(), loads, generations, scenario, program);
@@ -205,6 +208,7 @@ fn concluded(
         too_few: analyse::too_few(&segments, &entrants_names(entrants), &load_names(extent)),
         invalid: faults(&segments, &trials, entrants, extent),
         segments,
+        interrupted: is_interrupted,
         ..result
     };
     judge(&mut result, &trials, scenario, extent);
@@ -267,6 +271,7 @@ fn blank(
         too_few: Vec::new(),
         invalid: Vec::new(),
         notes: Vec::new(),
+        interrupted: false,
         outcome: Outcome::Done,
     })
 }

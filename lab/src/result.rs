@@ -118,6 +118,9 @@ pub struct RaceResult {
     pub invalid: Vec<String>,
     /// What a reader should know but does not make it invalid.
     pub notes: Vec<String>,
+    /// It was interrupted, and what was measured until then is judged: generations that were whole.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub interrupted: bool,
     /// How it ended.
     pub outcome: Outcome,
 }

@@ -65,6 +65,9 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
         drop(line);
         let result = result.map_err(failure)?;
         worst = worst.max(print_outcome(&result, &out, json, arguments.verbose)?);
+        if result.interrupted {
+            break;
+        }
     }
     Ok(worst)
 }

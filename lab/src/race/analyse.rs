@@ -679,7 +679,11 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
         Outcome::Invalid
     } else if any(GoalStatus::Missed) {
         Outcome::GoalMissed
-    } else if any(GoalStatus::Inconclusive) || noise_differs || !result.too_few.is_empty() {
+    } else if result.interrupted
+        || any(GoalStatus::Inconclusive)
+        || noise_differs
+        || !result.too_few.is_empty()
+    {
         Outcome::Inconclusive
     } else {
         Outcome::Done

@@ -56,13 +56,16 @@ pub(super) struct Measured {
     pub(super) generations: usize,
     /// What the last look found.
     pub(super) findings: Vec<Finding>,
+    /// More was to be measured.
+    pub(super) is_interrupted: bool,
 }
 
 impl<'a> Contest<'a> {
-    /// Measures until every verdict is decided, or the time is over.
+    /// Measures until every verdict is decided, the time is over, or the race is interrupted. An interval is valid at
+    /// any look, so those of the last one stand then.
     ///
     /// # Errors
-    /// When a child failed, or the race was interrupted.
+    /// When a child failed, or the race was interrupted before there were [`GENERATIONS_MIN`].
     pub(super) fn run(
         &self,
         app: &AppFacts,
@@ -76,8 +79,17 @@ impl<'a> Contest<'a> {
         let mut doubt = Doubt::new(entrants.len(), extent.loads_pps.len());
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;
-            let first = all.trials.len();
-            self.generation(generation, began + time.mul_f64(share), &mut doubt, &mut all)?;
+            let [first, segments] = [all.trials.len(), all.segments.len()];
+            let rounds = all.rounds;
+            match self.generation(generation, began + time.mul_f64(share), &mut doubt, &mut all) {
+                Err(RaceError::Interrupted) if all.generations >= GENERATIONS_MIN => {
+                    all.segments.truncate(segments);
+                    all.trials.truncate(first);
+                    (all.rounds, all.is_interrupted) = (rounds, true);
+                    break;
+                }
+                measured => measured?,
+            }
             all.generations = generation + 1;
             self.write(&all.trials[first..], first)?;
             let is_over = is_over(extent, [all.generations, all.rounds], began.elapsed());

@@ -511,6 +511,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         too_few: Vec::new(),
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],
+        interrupted: false,
         outcome: Outcome::Inconclusive,
     };
     result.findings = findings(&result);

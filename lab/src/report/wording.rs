@@ -279,6 +279,10 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             "Not to be believed, for {}. The figures below are shown to find the cause.",
             plural(result.invalid.len(), "reason")
         ),
+        Outcome::Inconclusive if result.interrupted => format!(
+            "Interrupted: what {} measured is judged; {tally}.",
+            plural(result.generations, "generation")
+        ),
         Outcome::Inconclusive if !result.too_few.is_empty() => format!(
             "No verdict where too few segments are whole, or the machine changed, for {}; {tally}.",
             plural(result.too_few.len(), "reason")
