@@ -62,6 +62,8 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
             "No verdict where the machine was busy or changed too fast, or the generator was late:",
         );
         reasons(&mut page, &result.too_few);
+        // What of the machine may have been the cause, and what to try.
+        page.list("- ", &result.machine.findings);
     }
     if result.outcome == Outcome::GoalMissed || result.outcome == Outcome::Inconclusive {
         page.wrapped(
