@@ -316,7 +316,7 @@ pub(crate) struct RaceArguments {
     pub(crate) seed: Option<u64>,
     /// Keep every CPU from sleep meanwhile: narrower intervals on a virtual machine whose hypervisor is busy, and
     /// kinder to lanes that block
-    #[arg(long)]
+    #[arg(long, conflicts_with = "wakeup")]
     pub(crate) awake: bool,
     /// Behind the last generation, trace each arm of ours once at the last load and say why it is as it is; what
     /// is measured is the same with and without

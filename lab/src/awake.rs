@@ -1,7 +1,7 @@
 //! CPUs that do not sleep while a race measures, where a scenario asks for that (`awake`).
 //!
 //! A CPU with nothing to do takes time to wake, and a virtual one may have been given to another guest meanwhile: the
-//! generator's next burst is late by milliseconds, and what runs then finds cold caches. The kernel can wait for work
+//! generator's next burst is late by milliseconds, and all figures scatter more. The kernel can wait for work
 //! in a loop instead, which takes time from no task: a request for a wake-up latency of 0 us, which lasts as long as
 //! its file is open, so as long as this process at most (Documentation/power/pm_qos_interface.rst). The meter books
 //! that loop as idle.
@@ -13,7 +13,7 @@
 
 use crate::error::RaceError;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 
 /// A request for the longest time that a CPU may take to wake, as four bytes, us.
 const LATENCY_DEVICE: &str = "/dev/cpu_dma_latency";
@@ -43,10 +43,8 @@ impl Awake {
         }
         let request = || {
             let mut file = OpenOptions::new().write(true).open(LATENCY_DEVICE)?;
-            match file.write(&0_i32.to_ne_bytes())? {
-                4 => Ok(Awake { _request: file }),
-                _ => Err(ErrorKind::WriteZero.into()),
-            }
+            file.write_all(&0_i32.to_ne_bytes())?;
+            Ok(Awake { _request: file })
         };
         request().map_err(|error: std::io::Error| failed(format!("{LATENCY_DEVICE}: {error}")))
     }

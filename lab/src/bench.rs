@@ -14,7 +14,6 @@
 use crate::addresses::{ECHO, ONWARD, SERVICE, SUT, SUT_MAC, SUT_SECOND};
 use crate::arrivals::Arrivals;
 use crate::arrivals::Arrived;
-use crate::awake::Awake;
 use crate::child::GENERATOR_PRIORITY;
 use crate::copies::Copied;
 use crate::copies::Copies;
@@ -76,25 +75,19 @@ pub(crate) struct Instruments {
     pub(crate) meter: Rc<Meter>,
     /// Where trains leave uncut: what the rings that they leave to refuse.
     refused: Option<Rc<Refused>>,
-    /// No CPU sleeps.
-    _awake: Option<Rc<Awake>>,
 }
 
 impl Instruments {
-    /// Those that a race needs in which this is sent, with its processes in these places.
+    /// Those that a race needs in which this is sent, on cables like these.
     ///
     /// # Errors
     /// Missing privilege or kernel support.
-    pub(crate) fn attach(
-        sending: &Sending,
-        placement: &Placement,
-    ) -> Result<Instruments, RaceError> {
+    pub(crate) fn attach(sending: &Sending, tso: bool) -> Result<Instruments, RaceError> {
         let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
         let has_trains = fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains);
         let refused = has_trains.then(Refused::attach).transpose()?;
-        let meter = Rc::new(Meter::attach_weighed(placement.tso)?);
-        let awake = placement.awake.then(Awake::request).transpose()?;
-        Ok(Instruments { meter, refused: refused.map(Rc::new), _awake: awake.map(Rc::new) })
+        let meter = Rc::new(Meter::attach_weighed(tso)?);
+        Ok(Instruments { meter, refused: refused.map(Rc::new) })
     }
 }
 
@@ -743,13 +736,12 @@ mod tests {
             sentence,
             tso: false,
             napi_first: false,
-            awake: false,
         };
         let (source, destination) = (GENERATOR, SUT);
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
         let sending = Sending { traffic, times, timetable };
-        let instruments = Instruments::attach(&sending, &placement).map_err(skip).ok()?;
+        let instruments = Instruments::attach(&sending, false).map_err(skip).ok()?;
         Some(Bench::create(placement, &Across::FACTS, &sending, instruments).unwrap())
     }
 
@@ -819,17 +811,7 @@ mod tests {
             return Vec::new();
         }
         let (app, sending) = asked();
-        let placement = |tso| Placement {
-            arm_cpu: 0,
-            napi_cpu: 0,
-            generator_cpu: 0,
-            far_napi_cpu: None,
-            sentence: String::new(),
-            tso,
-            napi_first: tso,
-            awake: false,
-        };
-        let instruments = match Instruments::attach(&sending, &placement(true)) {
+        let instruments = match Instruments::attach(&sending, true) {
             Ok(instruments) => instruments,
             Err(why) => {
                 skip(why);
@@ -837,8 +819,16 @@ mod tests {
             }
         };
         let bench = |tso| {
-            let instruments = instruments.clone();
-            let bench = Bench::create(placement(tso), &app, &sending, instruments).unwrap();
+            let placement = Placement {
+                arm_cpu: 0,
+                napi_cpu: 0,
+                generator_cpu: 0,
+                far_napi_cpu: None,
+                sentence: String::new(),
+                tso,
+                napi_first: tso,
+            };
+            let bench = Bench::create(placement, &app, &sending, instruments.clone()).unwrap();
             bench.claim_napi_threads(1).unwrap();
             (tso, bench)
         };

@@ -20,8 +20,8 @@ impl Look {
         Look { load_before: load(), stolen: stolen() }
     }
 
-    /// `awake`: no CPU slept meanwhile, so that nothing more can be done against the hypervisor.
-    pub(crate) fn finish(&self, awake: bool) -> Machine {
+    /// `may_sleep`: its CPUs may have slept, and need not have.
+    pub(crate) fn finish(&self, may_sleep: bool) -> Machine {
         let steal_share = match (self.stolen, stolen()) {
             (Some((steal, all)), Some((steal_now, all_now))) if all_now > all => {
                 (steal_now - steal) as f64 / (all_now - all) as f64
@@ -37,10 +37,11 @@ impl Look {
             ));
         }
         if steal_share > STEAL_MAX {
-            let advice = if awake { "" } else { "; try --awake, which gives it fewer occasions" };
+            let advice =
+                if may_sleep { "; try --awake, which gives it fewer occasions" } else { "" };
             findings.push(format!(
-                "the hypervisor took {:.1} % of the CPU time away; no CPU figure holds it, but what runs behind it \
-                 finds its caches cold, so all figures scatter more{advice}",
+                "the hypervisor took {:.1} % of the CPU time away; no CPU figure holds it, but all figures scatter \
+                 more{advice}",
                 steal_share * 100.0
             ));
         }

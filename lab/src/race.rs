@@ -27,6 +27,7 @@ mod notes;
 mod pings;
 mod traced;
 
+use crate::awake::Awake;
 use crate::bench::{Bench, Instruments};
 use crate::command::Task;
 pub use crate::error::RaceError;
@@ -121,7 +122,8 @@ pub fn run(
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
     check_times(&extent, &sending)?;
-    let instruments = Instruments::attach(&sending, &result.placement)?;
+    let instruments = Instruments::attach(&sending, scenario.tso)?;
+    let _awake = scenario.awake.then(Awake::request).transpose()?;
     let bench = || Bench::create(result.placement.clone(), &app, &sending, instruments.clone());
     let mut benches = vec![bench()?];
     let mut notes = left_out(&scenario, options.length);
@@ -168,7 +170,7 @@ pub fn run(
     };
     notes.extend(known.notes());
     result.seconds = started.elapsed().as_secs_f64();
-    result.machine = look.finish(scenario.awake);
+    result.machine = look.finish(!scenario.awake);
     result.saturating_pps = saturating_pps;
     result.notes = notes;
     let result = concluded(result, measured, &contest, program);
@@ -405,7 +407,6 @@ pub(crate) fn placement(scenario: &Scenario) -> Placement {
         ),
         tso: scenario.tso,
         napi_first: scenario.napi_first,
-        awake: scenario.awake,
     }
 }
 

@@ -185,9 +185,6 @@ pub struct Placement {
     /// What the arm receives is received before its own tasks run.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub napi_first: bool,
-    /// No CPU sleeps when it has nothing to do.
-    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
-    pub awake: bool,
 }
 
 impl Placement {

@@ -134,7 +134,8 @@ pub struct Scenario {
     #[serde(default, skip_serializing_if = "is_false")]
     pub napi_first: bool,
     /// Keeps every CPU from sleep (`/dev/cpu_dma_latency`): on a virtual machine whose hypervisor is busy, intervals
-    /// become narrower. It favours lanes that block, whose CPU else takes time to wake.
+    /// become narrower. It favours lanes that block, whose CPU else takes time to wake; where waiting itself is
+    /// measured (`--wakeup`), it is not heeded.
     #[serde(default, skip_serializing_if = "is_false")]
     pub awake: bool,
     /// A search for the highest rate that each arm carries, of any other app that is sent packets.

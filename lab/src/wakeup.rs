@@ -116,9 +116,13 @@ pub fn run(
     let app = &Count::FACTS;
     std::fs::create_dir_all(options.out).map_err(crate::race::write_error(options.out))?;
     let look = Look::start();
-    let (sending, placed) = (sending(&scenario, app)?, placement(&scenario));
-    let bench =
-        Bench::create(placed.clone(), app, &sending, Instruments::attach(&sending, &placed)?)?;
+    let sending = sending(&scenario, app)?;
+    let bench = Bench::create(
+        placement(&scenario),
+        app,
+        &sending,
+        Instruments::attach(&sending, scenario.tso)?,
+    )?;
     let version = usize::from(options.length == crate::race::Length::Full);
     let mut rows = Vec::new();
     for arm in &scenario.arms {
@@ -153,7 +157,7 @@ pub fn run(
         title: scenario.title,
         command: options.command.clone(),
         version: options.version.clone(),
-        machine: look.finish(placed.awake),
+        machine: look.finish(false),
         rows,
         skipped,
     };

@@ -239,12 +239,11 @@ fn bench(plan: FanoutPlan, far_napi_cpu: Option<usize>) -> Option<Bench> {
         sentence,
         tso: false,
         napi_first: false,
-        awake: false,
     };
     let app = AppFacts { race: plan.fanout.raced(Flood::FACTS.race), ..Flood::FACTS };
     let (times, timetable) = (Times::Steady, Timetable::default());
     let sending = Sending { traffic: TrafficPlan::Fanout(plan), times, timetable };
-    let instruments = Instruments::attach(&sending, &placement).map_err(skip).ok()?;
+    let instruments = Instruments::attach(&sending, false).map_err(skip).ok()?;
     Some(Bench::create(placement, &app, &sending, instruments).unwrap())
 }
 

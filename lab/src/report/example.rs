@@ -457,7 +457,6 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
                 .to_owned(),
             tso: false,
             napi_first: false,
-            awake: false,
         },
         traffic: Traffic {
             capture: "scenarios/captures/mixed.pcapng.zst".to_owned(),
