@@ -299,9 +299,24 @@ pub struct Segment {
     pub memory: Memory,
     /// Why this segment cannot be used; empty if it can.
     pub invalid: Vec<String>,
-    /// Why only its CPU time can be used: other programs took the CPU away.
+    /// Why only its CPU time can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
+    /// Which of those it was. Absent in results before 2026-11-28.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed_by: Option<Disturber>,
+}
+
+/// What took a CPU, or packets, from a segment, so that only its CPU time can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disturber {
+    /// Other programs of this machine ran.
+    Programs,
+    /// The hypervisor gave a CPU to others.
+    Hypervisor,
+    /// An end of the cable had no room for packets of a client's connections.
+    Cable,
 }
 
 /// The place of a loss: an end of a cable had no room for a frame.

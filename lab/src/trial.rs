@@ -26,7 +26,7 @@ use crate::error::RaceError;
 use crate::meter::Usage;
 use crate::ping::PingTrial;
 use crate::plan::{TraceEnd, TracePlan};
-use crate::result::{Cpu, GeneratorReport, Ledger, Resent, Segment};
+use crate::result::{Cpu, Disturber, GeneratorReport, Ledger, Resent, Segment};
 use crate::round_trips::RoundTrips;
 use crate::scenario::{CapacityPlan, PingPlan};
 use crate::segment::{Plant, SegmentSeen};
@@ -634,32 +634,32 @@ fn unclear(usage: &Usage, arm: usize) -> Vec<String> {
 
 /// Why rate, loss and latency of a segment cannot be used: what other programs, or a hypervisor, took of the CPUs
 /// beyond their limits. CPU time can, since none of that is in it.
-fn disturbed(usage: &Usage, others_max: f64) -> Option<String> {
+fn disturbed(usage: &Usage, others_max: f64) -> Option<(Disturber, String)> {
     let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
     if percent(usage.foreign_ns()) > others_max * 100.0 {
         let names = usage.foreigners().into_iter().take(NAMED_MAX);
         let names: Vec<_> =
             names.map(|(name, ns)| format!("{name} {:.0} %", percent(ns))).collect();
-        return Some(format!(
-            "other programs used {:.0} % of a CPU ({})",
-            percent(usage.foreign_ns()),
-            names.join(", ")
-        ));
+        let used = percent(usage.foreign_ns());
+        let why = format!("other programs used {used:.0} % of a CPU ({})", names.join(", "));
+        return Some((Disturber::Programs, why));
     }
     // What ran once the CPU was back is booked; a rate was not kept meanwhile, and a latency is the hypervisor's.
     let stolen = |(_, ns): &(&usize, &u64)| **ns as f64 > usage.window_ns as f64 * STEAL_MAX;
     let (cpu, ns) = usage.steal_ns.iter().find(stolen)?;
-    Some(format!("the hypervisor took CPU {cpu} away for {} ms", ns / 1_000_000))
+    let why = format!("the hypervisor took CPU {cpu} away for {} ms", ns / 1_000_000);
+    Some((Disturber::Hypervisor, why))
 }
 
 /// Why rate and latency of a segment cannot be used in which the cable dropped packets of a client's: how long TCP waits
 /// before it sends them again is no arm's doing. What finds no room in the arm's own device is.
-fn lost_on_the_cable(segment: &Segment) -> Option<String> {
+fn lost_on_the_cable(segment: &Segment) -> Option<(Disturber, String)> {
     let Resent { packets, .. } = segment.resent.as_ref().filter(|it| it.is_of_cable())?;
-    Some(format!(
+    let why = format!(
         "{packets} packets found no room in the rings of the cable, and TCP sent them again later (Linux before 6.16 \
          does not hold their sender back)"
-    ))
+    );
+    Some((Disturber::Cable, why))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use crate::client::WRONG;
 use crate::result::{
-    Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Resent, Segment, Summary,
+    Disturber, Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
 };
 use crate::round_trips::RoundTrips;
 use crate::trial::Trial;
@@ -329,8 +329,8 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
                 continue;
             }
             let late = of.iter().find_map(|s| s.invalid.first());
-            let lost = of.iter().filter(|s| is_of_cable(s)).find_map(|s| s.disturbed.clone());
-            let why = [busy(&of), lost, late.cloned()];
+            let lost = disturbed_by(Disturber::Cable, &of).find_map(|s| s.disturbed.clone());
+            let why = [busy(&of), taken(&of), lost, late.cloned()];
             let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
             all.push(format!(
                 "{name} at {at}: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
@@ -340,14 +340,23 @@ pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) 
     all
 }
 
-/// Whether only the CPU time of a segment can be used because its cable dropped packets.
-fn is_of_cable(segment: &Segment) -> bool {
-    segment.disturbed.is_some() && segment.resent.as_ref().is_some_and(Resent::is_of_cable)
+fn disturbed_by<'a>(by: Disturber, segments: &[&'a Segment]) -> impl Iterator<Item = &'a Segment> {
+    segments.iter().copied().filter(move |segment| segment.disturbed_by == Some(by))
+}
+
+/// The CPU that the hypervisor took away first, and in how many segments more; `None` where it disturbed none.
+fn taken(segments: &[&Segment]) -> Option<String> {
+    let mut of = disturbed_by(Disturber::Hypervisor, segments);
+    let first = of.next()?.disturbed.as_ref()?;
+    Some(match of.count() {
+        0 => first.clone(),
+        more => format!("{first}, and a CPU in {more} more of them"),
+    })
 }
 
 /// How much of a CPU other programs used beside the race, and which used most; `None` where none disturbed it.
 fn busy(segments: &[&Segment]) -> Option<String> {
-    segments.iter().any(|s| s.disturbed.is_some() && !is_of_cable(s)).then_some(())?;
+    disturbed_by(Disturber::Programs, segments).next()?;
     let window_ns: u64 = segments.iter().map(|s| s.window_ns).sum();
     let foreign_ns: u64 = segments.iter().map(|s| s.cpu.foreign_ns).sum();
     let mut names = BTreeMap::<&str, u64>::new();
@@ -369,17 +378,18 @@ pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
         notes
             .push(format!("{} of {all} segments were left out; the first: {first}", invalid.len()));
     }
-    let disturbed = segments.iter().filter(|s| s.disturbed.is_some());
-    let (by_cable, by_others): (Vec<&Segment>, Vec<&Segment>) =
-        disturbed.partition(|s| is_of_cable(s));
-    for (of, why) in [
-        (by_others, "because other programs ran (their CPU time is in no figure)"),
-        (by_cable, "because the cable dropped packets (their CPU time is used)"),
+    let every: Vec<&Segment> = segments.iter().collect();
+    for (by, why) in [
+        (Disturber::Programs, "because other programs ran (their CPU time is in no figure)"),
+        (Disturber::Hypervisor, "because the hypervisor took a CPU away (their CPU time is used)"),
+        (Disturber::Cable, "because the cable dropped packets (their CPU time is used)"),
     ] {
-        if let Some(first) = of.first().and_then(|segment| segment.disturbed.as_ref()) {
+        let reasons = disturbed_by(by, &every).filter_map(|segment| segment.disturbed.as_ref());
+        let reasons: Vec<&String> = reasons.collect();
+        if let Some(first) = reasons.first() {
+            let n = reasons.len();
             notes.push(format!(
-                "rate, loss and latency of {} of {all} segments were left out, {why}; the first: {first}",
-                of.len()
+                "rate, loss and latency of {n} of {all} segments were left out, {why}; the first: {first}"
             ));
         }
     }
@@ -694,7 +704,6 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
 mod tests {
     use super::*;
     use crate::report;
-    use crate::result::VETH_RING;
 
     #[test]
     fn a_rate_has_no_verdict_where_the_generator_has_no_headroom() {
@@ -712,21 +721,31 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cable_dropped_is_named_apart_from_other_programs() {
-        let resent = |place: &str| Some(Resent { place: place.to_owned(), packets: 7 });
+    fn programs_the_hypervisor_and_the_cable_are_named_apart() {
         let mut segments = report::example().segments;
-        segments.iter_mut().for_each(|segment| segment.disturbed = None);
         let before = left_out(&segments).len();
-        segments[0].disturbed = Some("7 packets found no room".to_owned());
-        segments[0].resent = resent(VETH_RING);
-        segments[1].disturbed = Some("other programs used 40 % of a CPU".to_owned());
-        segments[1].resent = resent("tap queue full");
+        for (segment, (by, why)) in segments.iter_mut().zip([
+            (Disturber::Cable, "7 packets found no room"),
+            (Disturber::Programs, "other programs used 40 % of a CPU"),
+            (Disturber::Hypervisor, "the hypervisor took CPU 1 away for 30 ms"),
+            (Disturber::Hypervisor, "the hypervisor took CPU 0 away for 40 ms"),
+        ]) {
+            (segment.disturbed_by, segment.disturbed) = (Some(by), Some(why.to_owned()));
+        }
         let notes = left_out(&segments);
         let is_there =
             |why: &str, first: &str| notes.iter().any(|n| n.contains(why) && n.ends_with(first));
         assert!(is_there("the cable dropped packets", "found no room"), "{notes:?}");
         assert!(is_there("other programs ran", "40 % of a CPU"), "{notes:?}");
-        assert_eq!(notes.len(), before + 2, "{notes:?}");
+        assert!(is_there("2 of ", "CPU 1 away for 30 ms"), "{notes:?}");
+        assert_eq!(notes.len(), before + 3, "{notes:?}");
+        // Where the hypervisor alone disturbed it, other programs are not blamed.
+        let every: Vec<&Segment> = segments.iter().collect();
+        let (by_others, by_hypervisor) = every[..4].split_at(2);
+        assert!(busy(by_others).is_some() && taken(by_others).is_none());
+        assert_eq!(busy(by_hypervisor), None);
+        let why = "the hypervisor took CPU 1 away for 30 ms, and a CPU in 1 more of them";
+        assert_eq!(taken(by_hypervisor).as_deref(), Some(why));
         for metric in [Metric::Rate, Metric::Cpu] {
             assert_eq!(of_segment(metric, &segments[0]).is_some(), metric == Metric::Cpu);
         }

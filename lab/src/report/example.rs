@@ -183,6 +183,7 @@ fn segment(
         ledger,
         invalid: Vec::new(),
         disturbed: None,
+        disturbed_by: None,
     };
     (segment, wire_to_app, app_only)
 }

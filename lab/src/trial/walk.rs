@@ -343,6 +343,7 @@ impl<'a> Walk<'a> {
             memory: after.arm.memory.clone(),
             invalid: Vec::new(),
             disturbed: None,
+            disturbed_by: None,
         };
         let late = match has_latency {
             true => lateness(&segment.generator, plan.late_p99_ns_max),
@@ -350,8 +351,9 @@ impl<'a> Walk<'a> {
         };
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
-        segment.disturbed =
+        let disturbance =
             disturbed(&usage, plan.others_max).or_else(|| lost_on_the_cable(&segment));
+        (segment.disturbed_by, segment.disturbed) = disturbance.unzip();
         self.before = after;
         Ok(Offered { segment, seen, trips: round_trips.or(ways) })
     }
