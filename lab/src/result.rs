@@ -302,7 +302,7 @@ pub struct Segment {
     /// Why only its CPU time can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
-    /// Which of those it was. Absent in results before 2026-11-28.
+    /// What took its CPU or its packets, if anything did. Absent in results before 2026-11-28.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed_by: Option<Disturber>,
 }
