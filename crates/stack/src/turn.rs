@@ -70,13 +70,15 @@ impl Leaving {
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {
     pub(crate) frame: usize,
+    /// Which of the datagrams shown it is of.
+    pub(crate) arrival: usize,
     /// The payload's first byte in the frame, and in the payload that was received.
     pub(crate) at: usize,
     pub(crate) offset: usize,
     /// It is all that was received.
     pub(crate) is_whole: bool,
-    /// What it sums up to, if that is known.
-    pub(crate) sum: Option<u16>,
+    /// What all that was received sums up to, if it arrived with a checksum.
+    pub(crate) whole_sum: Option<u16>,
 }
 
 /// How a datagram leaves that is not kept.
@@ -145,13 +147,16 @@ impl TurnState {
 
     /// What bytes from there sum up to: those of a whole payload are summed once at most.
     pub(crate) fn sum(&mut self, origin: &Origin, bytes: &[u8]) -> u16 {
-        match origin.sum {
+        match origin.whole_sum {
+            _ if !origin.is_whole => udp::sum_of(bytes),
             Some(sum) => sum,
-            None if origin.is_whole => {
-                *self.fates[origin.frame].sum.get_or_insert_with(|| udp::sum_of(bytes))
-            }
-            None => udp::sum_of(bytes),
+            None => self.sum_of_whole(origin.frame, bytes),
         }
+    }
+
+    /// What the payload of a frame sums up to, which is `bytes`.
+    pub(crate) fn sum_of_whole(&mut self, frame: usize, bytes: &[u8]) -> u16 {
+        *self.fates[frame].sum.get_or_insert_with(|| udp::sum_of(bytes))
     }
 
     /// Writes into the burst of `interface` what leaves from it, and counts it; `sent` is by interface.

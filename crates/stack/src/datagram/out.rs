@@ -19,8 +19,9 @@ pub(super) struct Out<'a> {
     pub(super) host: &'a mut Host,
     pub(super) ports: &'a mut Ports,
     pub(super) turn: &'a mut TurnState,
-    /// The arrivals shown, and the key whose tokens say which of them.
+    /// The arrivals shown, as the app sees them, and the key whose tokens say which of them.
     pub(super) run: &'a [Arrival],
+    pub(super) shown: &'a [Datagram<'a>],
     pub(super) key: &'a PayloadKey,
     /// The interface that received them.
     pub(super) interface: u8,
@@ -71,11 +72,12 @@ impl Out<'_> {
     /// The origin of the payload of `datagram`, if it is of the batch.
     pub(super) fn origin_of(&mut self, datagram: &Datagram<'_>) -> Option<Origin> {
         let (i, offset) = self.key.find(datagram.payload)?;
-        self.cursor = i as usize;
-        let Arrival { frame, payload, sum, .. } = &self.run[self.cursor];
+        let arrival = i as usize;
+        self.cursor = arrival;
+        let Arrival { frame, payload, sum, .. } = &self.run[arrival];
         let at = payload.start + offset;
         let is_whole = datagram.payload.len() == payload.len();
-        Some(Origin { frame: *frame, at, offset, is_whole, sum: sum.filter(|_| is_whole) })
+        Some(Origin { frame: *frame, arrival, at, offset, is_whole, whole_sum: *sum })
     }
 
     /// Finds the way from port `egress` to `destination`, or the reason why there is none.
@@ -181,28 +183,36 @@ impl Out<'_> {
         }
     }
 
-    /// Keeps one datagram that an app forwards; one that was received, once, however many it goes to.
+    /// Keeps one datagram that an app forwards. What was received is kept once, and whole, however many it or parts of
+    /// it go to.
     pub(super) fn keep(
         &mut self,
         egress: PortId,
         bytes: &[u8],
         origin: Option<Origin>,
     ) -> Result<Kept, DropReason> {
-        let Out { host: Host { outbox, .. }, turn, .. } = self;
-        if let Some(Origin { frame, offset, .. }) = origin
-            && let Some(kept) = turn.kept(frame)
-        {
-            return Ok(outbox.part(kept, offset, bytes.len()));
-        }
-        let sum = origin.map_or_else(|| udp::sum_of(bytes), |origin| turn.sum(&origin, bytes));
-        let kept = outbox.keep_copy(bytes, sum)?;
-        if let Some(counters) = self.ports.of(egress) {
-            counters.copies += 1;
-        }
-        if let Some(Origin { frame, is_whole: true, .. }) = origin {
-            turn.keep(frame, kept);
-        }
-        Ok(kept)
+        let Out { host: Host { outbox, .. }, turn, ports, shown, .. } = self;
+        let mut keep_copy = |bytes: &[u8], sum| {
+            let kept = outbox.keep_copy(bytes, sum)?;
+            if let Some(counters) = ports.of(egress) {
+                counters.copies += 1;
+            }
+            Ok(kept)
+        };
+        let Some(Origin { frame, arrival, offset, whole_sum, .. }) = origin else {
+            return keep_copy(bytes, udp::sum_of(bytes));
+        };
+        let whole = match turn.kept(frame) {
+            Some(kept) => kept,
+            None => {
+                let payload = &shown[arrival].payload;
+                let sum = whole_sum.unwrap_or_else(|| turn.sum_of_whole(frame, payload));
+                let kept = keep_copy(payload, sum)?;
+                turn.keep(frame, kept);
+                kept
+            }
+        };
+        Ok(outbox.part(whole, offset, bytes.len()))
     }
 }
 
@@ -229,7 +239,6 @@ impl DatagramOut for Out<'_> {
                     at: whole.at + at,
                     offset: whole.offset + at,
                     is_whole: false,
-                    sum: None,
                     ..whole
                 },
             });
