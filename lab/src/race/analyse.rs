@@ -8,6 +8,7 @@ use crate::result::{
 use crate::round_trips::RoundTrips;
 use crate::trial::Trial;
 use laneway_kinds::Metric;
+use laneway_stats::limits::WHOLE_PAIRS_SHARE_MIN;
 use laneway_stats::pairs::{Comparison, Doubt, Judgement, Pair, information};
 use laneway_stats::{Direction, Family, Latency, Look, Looks, Rule, Spending, Verdict, quantile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const ALPHA: f64 = 0.05;
 /// A difference in loss below this share does not matter.
 const LOSS_MATTERS: f64 = 0.001;
-/// Smallest share of an arm's segments at a load that must be whole.
-const WHOLE_MIN: f64 = 0.5;
 /// Largest share of a generation's rounds that may be warm-up.
 const WARM_UP_MAX: f64 = 0.34;
 /// An arm that lost less than this share of the saturating load was not saturated: what it took is what
@@ -138,17 +137,17 @@ fn by_generation(trials: &[Trial], metric: Metric, [base, arm]: [Side; 2]) -> Ve
 }
 
 /// Two sides, round by round.
-fn by_round(segments: &[Segment], metric: Metric, [base, arm]: [Side; 2]) -> Vec<Pair> {
+fn by_round(
+    segments: &[Segment],
+    [base, arm]: [Side; 2],
+    value: impl Fn(&Segment) -> Option<f64>,
+) -> Vec<Pair> {
     let mut of_base = measured(segments, base).peekable();
     let pair = |segment: &Segment| {
         // Both are in order of round.
         while of_base.next_if(|s| s.round < segment.round).is_some() {}
         let base = of_base.peek().filter(|s| s.round == segment.round)?;
-        Some(Pair {
-            generation: segment.generation,
-            base: of_segment(metric, base),
-            arm: of_segment(metric, segment),
-        })
+        Some(Pair { generation: segment.generation, base: value(base), arm: value(segment) })
     };
     measured(segments, arm).filter_map(pair).collect()
 }
@@ -157,7 +156,7 @@ fn by_round(segments: &[Segment], metric: Metric, [base, arm]: [Side; 2]) -> Vec
 pub(super) fn paired(data: Data<'_>, metric: Metric, sides: [Side; 2]) -> Vec<Pair> {
     match is_of_trial(metric) {
         true => by_generation(data.trials, metric, sides),
-        false => by_round(data.segments, metric, sides),
+        false => by_round(data.segments, sides, |segment| of_segment(metric, segment)),
     }
 }
 
@@ -317,27 +316,59 @@ fn warm_up(values: &[f64]) -> usize {
     (0..=most).min_by(|&a, &b| doubt(a).total_cmp(&doubt(b))).unwrap_or(0)
 }
 
-/// Arms and loads of whose segments too few can be used, and the reason.
+/// Arms and loads of whose segments, or of whose pairs with the base, too few can be used; and the reason. A pair needs
+/// both, so that fewer pairs than segments are whole.
 pub(super) fn too_few(segments: &[Segment], names: &[String], loads: &[String]) -> Vec<String> {
     let mut all = Vec::new();
-    for (arm, name) in names.iter().enumerate() {
-        for (load, at) in loads.iter().enumerate() {
+    for (load, at) in loads.iter().enumerate() {
+        let base: Vec<&Segment> = measured(segments, (0, load)).collect();
+        let few_of_base = few_segments(&base);
+        all.extend(few_of_base.iter().map(|few| format!("{} at {at}: {few}", names[0])));
+        for (arm, name) in names.iter().enumerate().skip(1) {
             let of: Vec<&Segment> = measured(segments, (arm, load)).collect();
-            let gone = of.iter().filter(|s| !s.invalid.is_empty() || s.disturbed.is_some());
-            let (gone, n) = (gone.count(), of.len());
-            if (n - gone) as f64 >= n as f64 * WHOLE_MIN {
-                continue;
-            }
-            let late = of.iter().find_map(|s| s.invalid.first());
-            let lost = disturbed_by(Disturber::Cable, &of).find_map(|s| s.disturbed.clone());
-            let why = [busy(&of), taken(&of), lost, late.cloned()];
-            let why = why.into_iter().flatten().collect::<Vec<_>>().join("; ");
-            all.push(format!(
-                "{name} at {at}: {gone} of {n} segments cannot be used, or only for CPU time: {why}"
-            ));
+            let few = few_segments(&of).or_else(|| {
+                let sides = [(0, load), (arm, load)];
+                // Where the base has too few, that says it of all its pairs.
+                let few = few_of_base.is_none().then(|| few_pairs(segments, sides))??;
+                let both: Vec<&Segment> = base.iter().chain(&of).copied().collect();
+                Some(format!("{few}: {}", why_left_out(&both)))
+            });
+            all.extend(few.map(|few| format!("{name} at {at}: {few}")));
         }
     }
     all
+}
+
+/// That too few of these segments can be used, if so, and why.
+fn few_segments(of: &[&Segment]) -> Option<String> {
+    let gone = of.iter().filter(|s| !s.invalid.is_empty() || s.disturbed.is_some()).count();
+    let n = of.len();
+    is_too_few(n - gone, n).then(|| {
+        let why = why_left_out(of);
+        format!("{gone} of {n} segments cannot be used, or only for CPU time: {why}")
+    })
+}
+
+/// That too few pairs have two segments that can be used, if so.
+fn few_pairs(segments: &[Segment], sides: [Side; 2]) -> Option<String> {
+    let pairs = by_round(segments, sides, |segment| segment.invalid.is_empty().then_some(1.0));
+    let whole = pairs.iter().filter(|pair| pair.base.and(pair.arm).is_some()).count();
+    let n = pairs.len();
+    let sentence = || format!("{whole} of {n} pairs with the base have two segments of use");
+    is_too_few(whole, n).then(sentence)
+}
+
+/// A verdict needs more.
+fn is_too_few(whole: usize, all: usize) -> bool {
+    (whole as f64) < WHOLE_PAIRS_SHARE_MIN * all as f64
+}
+
+/// Why some of these segments are left out.
+fn why_left_out(of: &[&Segment]) -> String {
+    let late = of.iter().find_map(|s| s.invalid.first()).cloned();
+    let lost = disturbed_by(Disturber::Cable, of).find_map(|s| s.disturbed.clone());
+    let why = [busy(of), taken(of), lost, late];
+    why.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn disturbed_by<'a>(by: Disturber, segments: &[&'a Segment]) -> impl Iterator<Item = &'a Segment> {
@@ -749,6 +780,30 @@ mod tests {
         for metric in [Metric::Rate, Metric::Cpu] {
             assert_eq!(of_segment(metric, &segments[0]).is_some(), metric == Metric::Cpu);
         }
+    }
+
+    #[test]
+    fn pairs_are_too_few_where_either_of_two_segments_is_left_out() {
+        let one = report::example().segments.remove(0);
+        let at = |arm, round| Segment { arm, round, load: 0, warm_up: false, ..one.clone() };
+        let mut segments: Vec<Segment> =
+            (0..10).flat_map(|round| [at(0, round), at(1, round)]).collect();
+        let [names, loads] = [vec!["base".to_owned(), "arm".to_owned()], vec!["9/s".to_owned()]];
+        assert_eq!(too_few(&segments, &names, &loads), [""; 0]);
+        // Six of ten segments are whole on either side, and two of ten pairs.
+        for segment in &mut segments {
+            let is_late = if segment.arm == 0 { segment.round < 4 } else { segment.round >= 6 };
+            segment.invalid =
+                is_late.then(|| "the generator was late".to_owned()).into_iter().collect();
+        }
+        let few = too_few(&segments, &names, &loads);
+        let asked = "arm at 9/s: 2 of 10 pairs with the base have two segments of use: the generator was late";
+        assert_eq!(few, [asked]);
+        // One more of the base: it has too few for all its pairs.
+        segments[8].invalid = segments[0].invalid.clone();
+        segments[10].invalid = segments[0].invalid.clone();
+        let few = too_few(&segments, &names, &loads);
+        assert!(few.len() == 1 && few[0].starts_with("base at 9/s: 6 of 10 segments"), "{few:?}");
     }
 
     #[test]
