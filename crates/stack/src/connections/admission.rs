@@ -4,8 +4,9 @@
 //! The segment that brings the cookie back finds its connection as if it had been half-open.
 //!
 //! Of a newcomer whose first segments behind the SYN-ACK are lost, the next ones name a number that
-//! no cookie was made for. While cookies are out, segments with bytes of unknown connections are
-//! therefore dropped without a reset: such a newcomer sends its first one again.
+//! no cookie was made for, with bytes or without: the answer to a second SYN-ACK has none. While
+//! cookies are out, what acknowledges and is of no connection is therefore dropped without a reset:
+//! such a newcomer sends its first bytes again.
 
 use super::{Connections, LEND_FRAMES_MAX};
 use crate::{
@@ -150,10 +151,9 @@ impl Connections {
         cookie::check(self.secret, ends, peer, own, now_ns)
     }
 
-    /// True if a segment of no connection may be the second one of a newcomer with a cookie.
+    /// True if a segment of no connection may be a later one of a newcomer with a cookie.
     pub(super) fn may_be_early(&self, segment: &Segment, now_ns: u64) -> bool {
-        let is_out = self.cookies.are_out(now_ns);
-        is_out && acknowledges_only(segment) && segment.sequence_bytes > 0
+        self.cookies.are_out(now_ns) && acknowledges_only(segment)
     }
 
     /// Opens the connection of a segment that brings a cookie for `mss_bytes` back.
