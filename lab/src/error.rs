@@ -32,6 +32,17 @@ pub enum RaceError {
     /// The result is not wanted any more.
     #[error("the race was interrupted; nothing was left behind and no result was written")]
     Interrupted,
+    /// The same, behind fewer generations than can be judged.
+    #[error(
+        "the race was interrupted behind {generations} of the {needed} generations that a verdict takes; nothing was \
+         left behind and no result was written"
+    )]
+    InterruptedEarly {
+        /// Those that were measured.
+        generations: usize,
+        /// As many have an interval.
+        needed: usize,
+    },
     /// The result cannot be written.
     #[error("cannot write {path}: {source}; give another folder with --out")]
     Write {

@@ -91,7 +91,9 @@ fn options<'a>(
 
 fn failure(error: RaceError) -> Failure {
     match error {
-        RaceError::Interrupted => Failure::Because(Exit::Inconclusive, error.to_string()),
+        RaceError::Interrupted | RaceError::InterruptedEarly { .. } => {
+            Failure::Because(Exit::Inconclusive, error.to_string())
+        }
         other => Failure::input(other),
     }
 }

@@ -88,6 +88,10 @@ impl<'a> Contest<'a> {
                     (all.rounds, all.is_interrupted) = (rounds, true);
                     break;
                 }
+                Err(RaceError::Interrupted) => {
+                    let (generations, needed) = (all.generations, GENERATIONS_MIN);
+                    return Err(RaceError::InterruptedEarly { generations, needed });
+                }
                 measured => measured?,
             }
             all.generations = generation + 1;
