@@ -7,16 +7,16 @@
 
 use crate::table::{LaneTable, LaneVisitor, lanes_that_run, sockets, visit};
 use laneway_core::{
-    Bell, CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf,
-    KernelLane, Lane, LaneError, PortId, StreamApp, StreamLane,
+    Bell, CapsReport, Clock, ClockDomain, DatagramLane, FrameApp, KernelApp, KernelHalf, Lane,
+    LaneError, PortId, StreamApp, StreamLane,
 };
 use laneway_engine::{
-    Control, MonotonicClock, RunFailed, RunReport, Split, Worker, WorkerFailed, WorkerId, Workers,
-    pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split, run_streams,
+    Control, HalfInFront, MonotonicClock, RunFailed, RunReport, Split, Worker, WorkerFailed,
+    WorkerId, Workers, pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split, run_streams,
 };
 use laneway_kinds::{
-    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, NoLane,
-    Opening, Own, Place, Report, Service, Shape,
+    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening, Own,
+    Place, Report, Service, Shape,
 };
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack, TcpLimits};
@@ -163,23 +163,20 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
             Offered::<A>(run)
         });
         let ifindexes = order.interfaces.iter().map(|name| ifindex(name)).collect();
-        let bench = &Bench::<A, K, T> {
+        let site = Site {
             run,
-            order,
             on_open,
-            shape,
             workers,
             idle,
-            shared: &shared,
-            beside,
-            datagrams: &asks.datagrams,
+            interfaces: order.interfaces,
             ifindexes,
-            tcp,
-            table: PhantomData,
+            datagrams: &asks.datagrams,
         };
+        let bench =
+            &Bench::<A, K, T> { site, shape, shared: &shared, beside, tcp, table: PhantomData };
         match order.crew {
             Crew::Here { control, cpu } => {
-                let begun = bench.work(WorkerId(0), &asks.service, control, || Ok(()));
+                let begun = bench.work(WorkerId(0), &asks.service, control, &|| Ok(()));
                 let (outcome, report) = match begun {
                     Ok(done) => done,
                     Err(WorkerFailed::Open(error)) => return Err(error),
@@ -206,24 +203,36 @@ impl<A: AppKind> Drop for Offered<'_, A> {
     }
 }
 
-/// A lane and an app that fit, and what every worker is given.
-struct Bench<'a, A: AppKind, K: LaneKind, T> {
+/// What every worker is given of a run, whichever lane it is on: what needs no more is compiled once per app.
+struct Site<'a, A: AppKind> {
     run: &'a A::Run,
-    order: Order<'a>,
     on_open: &'a (dyn Fn(WorkerId, &[CapsReport]) + Sync),
-    shape: Shape,
     workers: usize,
     idle: IdlePolicy,
+    interfaces: &'a [&'a str],
+    ifindexes: Vec<u32>,
+    /// Where datagrams are served beside streams; on a lane of kernel halves, by whichever lane has the kernel's
+    /// sockets.
+    datagrams: &'a [SocketAddr],
+}
+
+/// A lane and an app that fit, and what every worker is given.
+struct Bench<'a, A: AppKind, K: LaneKind, T> {
+    site: Site<'a, A>,
+    shape: Shape,
     shared: &'a K::Shared,
     /// The same of the datagrams that are served beside the streams.
     beside: Option<K::Shared>,
-    /// Where those are; on a lane of kernel halves, by whichever lane has the kernel's sockets.
-    datagrams: &'a [SocketAddr],
-    ifindexes: Vec<u32>,
     /// Limits of a stack of streams.
     tcp: TcpLimits,
     table: PhantomData<fn() -> T>,
 }
+
+/// Waits until every worker's lane is open.
+type Gate<'a> = &'a dyn Fn() -> Result<(), WorkerFailed>;
+
+/// Puts a half of the app in front, if it has one.
+type Front<'a> = &'a dyn Fn(Option<KernelHalf>) -> Result<Option<Box<dyn HalfInFront>>, LaneError>;
 
 /// What the workers have in common of datagrams beside streams. Knobs are the streams': the other shape knows other
 /// ones, and has its own defaults.
@@ -236,40 +245,27 @@ fn datagrams_beside<K: LaneKind>(
 }
 
 /// The kernel's sockets of streams and datagrams, behind a half of the same app.
-struct Behind<'b, 'a, A: AppKind, K: LaneKind, T, G> {
-    bench: &'b Bench<'a, A, K, T>,
+struct Behind<'b, 'a, A: AppKind> {
+    site: &'b Site<'a, A>,
     id: WorkerId,
     service: &'b Service,
+    front: Front<'b>,
+    gate: Gate<'b>,
     control: &'b Control,
     bell: &'b Bell,
-    gate: G,
 }
 
-impl<A, K, T, G> LaneVisitor for Behind<'_, '_, A, K, T, G>
-where
-    A: AppKind,
-    K: LaneKind,
-    T: LaneTable,
-    G: FnOnce() -> Result<(), WorkerFailed>,
-{
+impl<A: AppKind> LaneVisitor for Behind<'_, '_, A> {
     type Out = Result<Done<A::Report>, WorkerFailed>;
 
     fn visit<S: LaneKind>(self) -> Self::Out {
-        let Behind { bench, id, service, control, bell, gate } = self;
+        let Behind { site, id, service, front, gate, control, bell } = self;
         let spec: LaneSpec = S::FACTS.name.parse().map_err(LaneError::from)?;
         let opening =
             Opening { listen: &service.listen, ..Opening::on(&spec, Shape::Streams, &[]) };
         let streams = S::streams(&S::share(&opening)?, id.0)?;
-        let datagrams = S::datagrams(&datagrams_beside::<S>(&opening, bench.datagrams)?, id.0)?;
-        let open = |half: Option<KernelHalf>| match half {
-            Some(half) => K::kernel(bench.shared, half).map(Some),
-            None => Err(K::FACTS.refuse(
-                A::FACTS.name,
-                "this run has no half in the kernel",
-                "use another lane",
-            )),
-        };
-        bench.split(id, (streams, datagrams), open, gate, control, bell)
+        let datagrams = S::datagrams(&datagrams_beside::<S>(&opening, site.datagrams)?, id.0)?;
+        site.split(id, (streams, datagrams), (front, gate), control, bell)
     }
 }
 
@@ -285,7 +281,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
             Mutex::new((0..workers.count()).map(|_| None).collect());
         let work = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
             let gate = || worker.all_open();
-            let (outcome, report) = self.work(worker.id, service, &worker.control, gate)?;
+            let (outcome, report) = self.work(worker.id, service, &worker.control, &gate)?;
             // Each worker writes its own entry, whole.
             reports.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(report);
             Ok(outcome?)
@@ -317,8 +313,9 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
         id: WorkerId,
         service: &Service,
         control: &Control,
-        gate: impl FnOnce() -> Result<(), WorkerFailed>,
+        gate: Gate<'_>,
     ) -> Result<Done<A::Report>, WorkerFailed> {
+        let Bench { site, .. } = self;
         let native = K::FACTS.carries.has(self.shape);
         let bell = Bell::new().map_err(|e| {
             LaneError::os(K::FACTS.name, "make a worker's bell", e, "raise `ulimit -n`")
@@ -333,40 +330,48 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
             Shape::Datagrams if native => {
                 let mut lane = K::datagrams(self.shared, id.0)?;
                 gate()?;
-                self.datagrams(id, &mut lane, control, &bell)
+                site.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Datagrams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut lane = DatagramStack::new(lane, &stack(service, self.order.interfaces))?;
+                let mut lane = DatagramStack::new(lane, &stack(service, site.interfaces))?;
                 if let Some(holder) = K::group_holder(self.shared) {
                     lane = lane.with_holder(holder)?;
                 }
                 if let Some(known) = K::link_addresses(self.shared) {
                     lane = lane.with_link_addresses(known);
                 }
-                self.datagrams(id, &mut lane, control, &bell)
+                site.datagrams(id, &mut lane, control, &bell)
             }
             Shape::Streams if native => {
                 let mut lane = K::streams(self.shared, id.0)?;
                 if let Some(beside) = &self.beside {
                     let lanes = (lane, K::datagrams(beside, id.0)?);
-                    let none = |_| Ok(None::<NoLane>);
-                    return self.split(id, lanes, none, gate, control, &bell);
+                    return site.split(id, lanes, (&|_| Ok(None), gate), control, &bell);
                 }
                 gate()?;
-                self.streams(id, &mut lane, control, &bell)
+                site.streams(id, &mut lane, control, &bell)
             }
             Shape::Streams => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut config = stack(service, self.order.interfaces);
+                let mut config = stack(service, site.interfaces);
                 config.tcp = self.tcp;
                 let mut lane = StreamStack::new(lane, &config)?;
-                self.streams(id, &mut lane, control, &bell)
+                site.streams(id, &mut lane, control, &bell)
             }
-            Shape::Kernel if !self.datagrams.is_empty() => {
-                let behind = Behind { bench: self, id, service, control, bell: &bell, gate };
+            Shape::Kernel if !site.datagrams.is_empty() => {
+                let front = |half: Option<KernelHalf>| -> Result<_, LaneError> {
+                    let half = half.ok_or_else(|| {
+                        let why = "this run has no half in the kernel";
+                        K::FACTS.refuse(A::FACTS.name, why, "use another lane")
+                    })?;
+                    let lane = K::kernel(self.shared, half)?;
+                    Ok(Some(Box::new(lane) as Box<dyn HalfInFront>))
+                };
+                let behind =
+                    Behind { site, id, service, front: &front, gate, control, bell: &bell };
                 match sockets::<T>().map(|name| T::visit(name, behind)) {
                     Some(Ok(done)) => done,
                     Some(Err(_)) | None => Err(K::FACTS
@@ -380,12 +385,11 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
             }
             Shape::Kernel => {
                 let mut app =
-                    A::kernel(self.run, self.place(id, &[], &bell), &Offer::<K>(self.shared))?;
+                    A::kernel(site.run, site.place(id, &[], &bell), &Offer::<K>(self.shared))?;
                 let mut lane = K::kernel(self.shared, app.half())?;
                 gate()?;
-                let ports = self.order.interfaces.len();
-                self.opened(id, ports, |at| lane.caps(lane.port(at)).clone());
-                let outcome = run_kernel(&mut lane, &mut app, &CLOCK, self.idle, control);
+                site.opened(id, caps_of(&lane, site.interfaces.len()));
+                let outcome = run_kernel(&mut lane, &mut app, &CLOCK, site.idle, control);
                 Ok(concluded(outcome, app))
             }
         }
@@ -398,17 +402,20 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
         control: &Control,
         bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
-        let mut app = A::frames(self.run, self.place(id, &caps, bell))?;
+        let Bench { site, .. } = self;
+        let caps = site.opened(id, caps_of(&lane, lane.ports()));
+        let mut app = A::frames(site.run, site.place(id, &caps, bell))?;
         let clock = WorkerClock(K::FACTS.clock);
-        let outcome = run_frames(&mut lane, &mut app, &clock, self.idle, control);
+        let outcome = run_frames(&mut lane, &mut app, &clock, site.idle, control);
         let outcome = match (outcome, K::close(lane)) {
             (Ok(report), Err(error)) => Err(RunFailed { error, report: Box::new(report) }),
             (outcome, _) => outcome,
         };
         Ok(concluded(outcome, app))
     }
+}
 
+impl<A: AppKind> Site<'_, A> {
     fn datagrams<L: DatagramLane>(
         &self,
         id: WorkerId,
@@ -416,7 +423,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
         control: &Control,
         bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
+        let caps = self.opened(id, caps_of(lane, lane.ports()));
         let mut app = A::datagrams(self.run, self.place(id, &caps, bell))?;
         let outcome = run_datagrams(lane, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
@@ -429,46 +436,37 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
         control: &Control,
         bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let caps = self.opened(id, lane.ports(), |at| lane.caps(lane.port(at)).clone());
+        let caps = self.opened(id, caps_of(lane, lane.ports()));
         let mut app = A::streams(self.run, self.place(id, &caps, bell))?;
         let outcome = run_streams(lane, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
     }
 
-    /// Both lanes for one app, and its half in front of them, if `open` opens one.
-    fn split<S: StreamLane, D: DatagramLane, H: KernelLane>(
+    /// Both lanes for one app, and its half in front of them, if it has one.
+    fn split<S: StreamLane, D: DatagramLane>(
         &self,
         id: WorkerId,
         (streams, datagrams): (S, D),
-        open: impl FnOnce(Option<KernelHalf>) -> Result<Option<H>, LaneError>,
-        gate: impl FnOnce() -> Result<(), WorkerFailed>,
+        (front, gate): (Front<'_>, Gate<'_>),
         control: &Control,
         bell: &Bell,
     ) -> Result<Done<A::Report>, WorkerFailed> {
-        let of_streams = (0..streams.ports()).map(|at| streams.caps(streams.port(at)));
-        let of_datagrams = (0..datagrams.ports()).map(|at| datagrams.caps(datagrams.port(at)));
-        let mut caps: Vec<CapsReport> = of_streams.chain(of_datagrams).cloned().collect();
+        let mut caps = caps_of(&streams, streams.ports());
+        caps.extend(caps_of(&datagrams, datagrams.ports()));
         let mut app = A::streams(self.run, self.place(id, &caps, bell))?;
-        let kernel = open(app.half())?;
+        let kernel = front(app.half())?;
         if let Some(kernel) = &kernel {
-            let of_kernel = (0..self.order.interfaces.len()).map(|at| kernel.caps(kernel.port(at)));
-            caps.extend(of_kernel.cloned());
+            caps.extend(caps_of(&**kernel, self.interfaces.len()));
         }
         gate()?;
-        (self.on_open)(id, &caps);
+        self.opened(id, caps);
         let mut lanes = Split::new(streams, datagrams, kernel)?;
         let outcome = run_split(&mut lanes, &mut app, &CLOCK, self.idle, control);
         Ok(concluded(outcome, app))
     }
 
     /// Shows what each port obtained.
-    fn opened(
-        &self,
-        id: WorkerId,
-        ports: usize,
-        caps: impl Fn(usize) -> CapsReport,
-    ) -> Vec<CapsReport> {
-        let caps: Vec<CapsReport> = (0..ports).map(caps).collect();
+    fn opened(&self, id: WorkerId, caps: Vec<CapsReport>) -> Vec<CapsReport> {
         (self.on_open)(id, &caps);
         caps
     }
@@ -477,12 +475,17 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
         Place {
             worker: id.0,
             workers: self.workers,
-            interfaces: self.order.interfaces,
+            interfaces: self.interfaces,
             ifindexes: &self.ifindexes,
             caps,
             bell,
         }
     }
+}
+
+/// What the first so many ports of a lane obtained.
+fn caps_of(lane: &dyn Lane, ports: usize) -> Vec<CapsReport> {
+    (0..ports).map(|at| lane.caps(lane.port(at)).clone()).collect()
 }
 
 /// What the lane has for an app with a half in the kernel.

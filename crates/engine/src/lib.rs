@@ -41,7 +41,7 @@ pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use laneway_kinds::{Ended, PortReport, RunFailed, RunReport};
 pub use laneway_linux::{pin_to_cpu, usable_cpus};
 pub use service::{run_datagrams, run_streams};
-pub use split::{Split, run_split};
+pub use split::{HalfInFront, Split, run_split};
 pub use stop::Stop;
 pub use watch::Watch;
 pub use workers::{

@@ -23,30 +23,62 @@ use crate::{
 };
 use laneway_core::{
     App, Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, Datagram, DatagramApp,
-    DatagramLane, DatagramOut, KernelLane, Lane, LaneError, Opened, PortId, StreamApp, StreamLane,
-    StreamOut, Turn, Wake,
+    DatagramLane, DatagramOut, KernelLane, KernelMaps, Lane, LaneError, Opened, PortId, StreamApp,
+    StreamLane, StreamOut, Turn, Wake,
 };
 use laneway_spec::IdlePolicy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 
+/// A kernel half in front of sockets, whichever lane runs it: whatever serves those is compiled once for all of them.
+pub trait HalfInFront: Lane {
+    /// Looks whether its interfaces are there. What the half emits is dropped: no stream app is shown any of it.
+    ///
+    /// # Errors
+    /// Those of [`KernelLane::receive`].
+    fn look(&mut self) -> Result<(), LaneError>;
+
+    /// As [`KernelLane::detach`].
+    fn detach(&mut self);
+
+    /// As [`KernelLane::maps`].
+    fn maps(&self) -> &dyn KernelMaps;
+}
+
+impl<K: KernelLane> HalfInFront for K {
+    fn look(&mut self) -> Result<(), LaneError> {
+        self.receive(|_| {}).map(drop)
+    }
+
+    fn detach(&mut self) {
+        KernelLane::detach(self);
+    }
+
+    fn maps(&self) -> &dyn KernelMaps {
+        KernelLane::maps(self)
+    }
+}
+
 /// Two lanes of one worker, and a kernel half in front of their sockets.
 ///
 /// Its ports are those of the streams, then those of the datagrams, then those of the half. The app sees each
 /// lane's own numbers.
-#[derive(Debug)]
-pub struct Split<S, D, K> {
+pub struct Split<S, D> {
     streams: S,
     datagrams: D,
-    kernel: Option<K>,
+    kernel: Option<Box<dyn HalfInFront>>,
 }
 
-impl<S: StreamLane, D: DatagramLane, K: KernelLane> Split<S, D, K> {
+impl<S: StreamLane, D: DatagramLane> Split<S, D> {
     /// Both lanes, and the half if there is one.
     ///
     /// # Errors
     /// One of the two can only be waited for alone.
-    pub fn new(streams: S, datagrams: D, kernel: Option<K>) -> Result<Self, LaneError> {
+    pub fn new(
+        streams: S,
+        datagrams: D,
+        kernel: Option<Box<dyn HalfInFront>>,
+    ) -> Result<Self, LaneError> {
         for (lane, event) in
             [(streams.name(), streams.event()), (datagrams.name(), datagrams.event())]
         {
@@ -81,14 +113,14 @@ enum Whose {
     Kernel(PortId),
 }
 
-impl<S: StreamLane, D: DatagramLane, K: KernelLane> Lane for Split<S, D, K> {
+impl<S: StreamLane, D: DatagramLane> Lane for Split<S, D> {
     /// That of the lane which the user has named.
     fn name(&self) -> &'static str {
-        self.kernel.as_ref().map_or_else(|| self.streams.name(), Lane::name)
+        self.kernel.as_ref().map_or_else(|| self.streams.name(), |kernel| kernel.name())
     }
 
     fn ports(&self) -> usize {
-        let kernel = self.kernel.as_ref().map_or(0, Lane::ports);
+        let kernel = self.kernel.as_ref().map_or(0, |kernel| kernel.ports());
         self.streams.ports() + self.datagrams.ports() + kernel
     }
 
@@ -162,8 +194,8 @@ impl<S: StreamLane, D: DatagramLane, K: KernelLane> Lane for Split<S, D, K> {
 ///
 /// # Panics
 /// If `clock` is not of the lanes' clock domain.
-pub fn run_split<S: StreamLane, D: DatagramLane, K: KernelLane, A: StreamApp>(
-    lanes: &mut Split<S, D, K>,
+pub fn run_split<S: StreamLane, D: DatagramLane, A: StreamApp>(
+    lanes: &mut Split<S, D>,
     app: &mut A,
     clock: &impl Clock,
     idle: IdlePolicy,
@@ -185,12 +217,10 @@ impl Both {
     }
 }
 
-impl<S: StreamLane, D: DatagramLane, K: KernelLane, A: StreamApp> Shape<Split<S, D, K>, A>
-    for Both
-{
+impl<S: StreamLane, D: DatagramLane, A: StreamApp> Shape<Split<S, D>, A> for Both {
     fn turn(
         &mut self,
-        lane: &mut Split<S, D, K>,
+        lane: &mut Split<S, D>,
         app: &mut A,
         pace: &mut Pace<'_, impl Clock>,
         probe: &mut Probe,
@@ -203,18 +233,12 @@ impl<S: StreamLane, D: DatagramLane, K: KernelLane, A: StreamApp> Shape<Split<S,
         });
         let served = self.outcome(served)?;
         if let Some(kernel) = kernel.as_mut().filter(|_| served == 0) {
-            // It emits nothing that a stream app is shown; the lane looks whether its interfaces are there.
-            kernel.receive(|_| {})?;
+            kernel.look()?;
         }
         Ok(noted(served, pace))
     }
 
-    fn tick(
-        &mut self,
-        lane: &mut Split<S, D, K>,
-        app: &mut A,
-        turn: Turn,
-    ) -> Result<(), LaneError> {
+    fn tick(&mut self, lane: &mut Split<S, D>, app: &mut A, turn: Turn) -> Result<(), LaneError> {
         let Split { streams, datagrams, kernel } = lane;
         let mut mapped = Mapped { app, kernel, failed: &mut self.failed };
         let ticked =
@@ -222,7 +246,7 @@ impl<S: StreamLane, D: DatagramLane, K: KernelLane, A: StreamApp> Shape<Split<S,
         self.outcome(ticked)
     }
 
-    fn close(&mut self, lane: &mut Split<S, D, K>, app: &mut A, turn: Turn) {
+    fn close(&mut self, lane: &mut Split<S, D>, app: &mut A, turn: Turn) {
         let Split { streams, kernel, .. } = lane;
         if let Some(kernel) = kernel {
             kernel.detach();
@@ -234,13 +258,13 @@ impl<S: StreamLane, D: DatagramLane, K: KernelLane, A: StreamApp> Shape<Split<S,
 }
 
 /// The app, with the half's maps made to agree whenever it has been called.
-struct Mapped<'a, A, K> {
+struct Mapped<'a, A> {
     app: &'a mut A,
-    kernel: &'a mut Option<K>,
+    kernel: &'a mut Option<Box<dyn HalfInFront>>,
     failed: &'a mut Option<LaneError>,
 }
 
-impl<A: StreamApp, K: KernelLane> Mapped<'_, A, K> {
+impl<A: StreamApp> Mapped<'_, A> {
     fn agree(&mut self, turn: Turn) {
         let Some(kernel) = self.kernel.as_mut().filter(|_| self.failed.is_none()) else { return };
         if let Err(error) = self.app.on_maps(kernel.maps(), turn) {
@@ -250,7 +274,7 @@ impl<A: StreamApp, K: KernelLane> Mapped<'_, A, K> {
     }
 }
 
-impl<A: StreamApp, K> App for Mapped<'_, A, K> {
+impl<A: StreamApp> App for Mapped<'_, A> {
     fn on_bell(&mut self, turn: Turn) {
         self.app.on_bell(turn);
     }
@@ -272,7 +296,7 @@ impl<A: StreamApp, K> App for Mapped<'_, A, K> {
     }
 }
 
-impl<A: StreamApp, K: KernelLane> StreamApp for Mapped<'_, A, K> {
+impl<A: StreamApp> StreamApp for Mapped<'_, A> {
     fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O) {
         self.app.on_open(opened, out);
     }
@@ -303,7 +327,7 @@ impl<A: StreamApp, K: KernelLane> StreamApp for Mapped<'_, A, K> {
     }
 }
 
-impl<A: StreamApp, K: KernelLane> DatagramApp for Mapped<'_, A, K> {
+impl<A: StreamApp> DatagramApp for Mapped<'_, A> {
     fn on_datagrams<O: DatagramOut>(&mut self, batch: &[Datagram<'_>], turn: Turn, out: &mut O) {
         self.app.on_datagrams(batch, turn, out);
         self.agree(turn);

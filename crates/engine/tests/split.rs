@@ -189,7 +189,7 @@ impl StreamApp for Probe {
 fn run(fails: bool) -> (Vec<&'static str>, Result<Ended, String>) {
     let journal = Journal::default();
     let lane = || Script::new(&journal);
-    let mut lanes = Split::new(lane(), lane(), Some(lane())).expect("both have an event");
+    let mut lanes = Split::new(lane(), lane(), Some(Box::new(lane()))).expect("both have an event");
     assert_eq!(lanes.ports(), 3);
     let mut app =
         Probe { journal: journal.clone(), counters: Counters::default(), fails, is_done: false };
@@ -222,12 +222,12 @@ fn one_wait_ends_for_either_lane() {
         let lanes = [Script::new(&journal), Script::new(&journal)];
         let bell = lanes[at].event.clone().expect("it has one");
         let [streams, datagrams] = lanes;
-        let mut lanes = Split::new(streams, datagrams, None::<Script>).expect("two events");
+        let mut lanes = Split::new(streams, datagrams, None).expect("two events");
         assert_eq!(lanes.wait(Duration::from_millis(1)).expect("a wait"), Wake::Timeout);
         bell.ring();
         assert_eq!(lanes.wait(Duration::MAX).expect("a wait"), Wake::Ready);
     }
     let mute = Script { event: None, ..Script::new(&journal) };
-    let refused = Split::new(Script::new(&journal), mute, None::<Script>).map(|_| ());
+    let refused = Split::new(Script::new(&journal), mute, None).map(|_| ());
     assert!(matches!(refused, Err(LaneError::Refused { .. })));
 }
