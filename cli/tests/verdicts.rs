@@ -184,6 +184,7 @@ fn an_interrupted_race_leaves_nothing_behind() {
     let child = Command::new(env!("CARGO_BIN_EXE_laneway"))
         .args(["race", &scenario.display().to_string(), "--load", "10000", "--out"])
         .arg(race.0.folder.join("out"))
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
     let pid = rustix::process::Pid::from_child(&child);
@@ -213,6 +214,9 @@ fn an_interrupted_race_leaves_nothing_behind() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let early = "of the 3 generations that a verdict takes";
+    assert!(printed.contains(early), "{printed}");
     assert!(!started[0].exists(), "the arm is left");
     assert!(!race.0.folder.join("out/result.json").exists());
 }
