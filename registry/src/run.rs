@@ -15,8 +15,8 @@ use laneway_engine::{
     WorkerId, Workers, pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split, run_streams,
 };
 use laneway_kinds::{
-    AppKind, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening, Own,
-    Place, Report, Service, Shape,
+    AppKind, Asks, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening,
+    Own, Place, Report, Service, Shape, has_no_shape,
 };
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack, TcpLimits};
@@ -116,9 +116,68 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
     fn visit<K: LaneKind>(self) -> Self::Out {
         let Runner { run, order, on_open, .. } = self;
         let facts = &K::FACTS;
+        let asked = Asked::of::<A>(run, facts, order, unfit::<T>)?;
+        let opening = asked.opening(&order);
+        if let Crew::Here { cpu: Some(cpu), .. } = order.crew {
+            pin_to_cpu(cpu)?;
+        }
+        let shared = K::share(&opening)?;
+        let datagrams = &asked.asks.datagrams;
+        let beside = (asked.shape == Shape::Streams && !datagrams.is_empty())
+            .then(|| datagrams_beside::<K>(&opening, datagrams))
+            .transpose()?;
+        let _offered = K::offload(&shared).map(|offload| {
+            A::offer(run, offload);
+            Offered::<A>(run)
+        });
+        let site = Site {
+            run,
+            on_open,
+            workers: asked.workers,
+            idle: asked.idle,
+            interfaces: order.interfaces,
+            ifindexes: order.interfaces.iter().map(|name| ifindex(name)).collect(),
+            service: &asked.asks.service,
+            datagrams,
+        };
+        let shape = asked.shape;
+        let bench = &Bench::<A, K, T> {
+            site,
+            shape,
+            shared: &shared,
+            beside,
+            tcp: asked.tcp,
+            table: PhantomData,
+        };
+        crewed(order.crew, &|id, control, gate| bench.work(id, control, gate))
+    }
+}
+
+/// What a run asks of a lane, as far as they fit.
+struct Asked {
+    asks: Asks,
+    /// What the app is handed.
+    shape: Shape,
+    /// What the lane carries for it.
+    carried: Shape,
+    /// The lane's own knobs.
+    spec: LaneSpec,
+    /// Those of a stack of streams.
+    tcp: TcpLimits,
+    idle: IdlePolicy,
+    workers: usize,
+}
+
+impl Asked {
+    fn of<A: AppKind>(
+        run: &A::Run,
+        facts: &LaneFacts,
+        order: Order<'_>,
+        unfit: fn(&LaneFacts, Order<'_>, Shape) -> LaneError,
+    ) -> Result<Asked, LaneError> {
         let shape = A::shape(run, facts)?;
         if !facts.runs(shape) {
-            return Err(unfit::<T>(facts, order, shape));
+            return Err(unfit(facts, order, shape));
         }
         let asks = A::asks(run);
         let workers = match order.crew {
@@ -138,58 +197,75 @@ impl<A: AppKind, T: LaneTable> LaneVisitor for Runner<'_, A, T> {
                 "use lane socket, uring or xdp, or leave the datagrams out",
             ));
         }
-        let opening = Opening {
-            spec: &spec,
-            shape: carried,
+        let idle = order.spec.knobs().idle()?;
+        Ok(Asked { asks, shape, carried, spec, tcp, idle, workers })
+    }
+
+    fn opening<'a>(&'a self, order: &Order<'a>) -> Opening<'a> {
+        let for_stack = self.carried != self.shape;
+        Opening {
+            spec: &self.spec,
+            shape: self.carried,
             interfaces: order.interfaces,
-            listen: &asks.service.listen,
-            workers,
+            listen: &self.asks.service.listen,
+            workers: self.workers,
             force: order.force,
             // Both directions of a connection are one worker's, whatever the app asks.
-            keeps_flows: asks.keeps_flows || carried != shape,
-            for_stack: carried != shape,
-            never_transmits: asks.never_transmits,
-        };
-        let idle = order.spec.knobs().idle()?;
-        if let Crew::Here { cpu: Some(cpu), .. } = order.crew {
-            pin_to_cpu(cpu)?;
+            keeps_flows: self.asks.keeps_flows || for_stack,
+            for_stack,
+            never_transmits: self.asks.never_transmits,
         }
-        let shared = K::share(&opening)?;
-        let beside = (shape == Shape::Streams && !asks.datagrams.is_empty())
-            .then(|| datagrams_beside::<K>(&opening, &asks.datagrams))
-            .transpose()?;
-        let _offered = K::offload(&shared).map(|offload| {
-            A::offer(run, offload);
-            Offered::<A>(run)
-        });
-        let ifindexes = order.interfaces.iter().map(|name| ifindex(name)).collect();
-        let site = Site {
-            run,
-            on_open,
-            workers,
-            idle,
-            interfaces: order.interfaces,
-            ifindexes,
-            datagrams: &asks.datagrams,
-        };
-        let bench =
-            &Bench::<A, K, T> { site, shape, shared: &shared, beside, tcp, table: PhantomData };
-        match order.crew {
-            Crew::Here { control, cpu } => {
-                let begun = bench.work(WorkerId(0), &asks.service, control, &|| Ok(()));
-                let (outcome, report) = match begun {
-                    Ok(done) => done,
-                    Err(WorkerFailed::Open(error)) => return Err(error),
-                    Err(WorkerFailed::Run(failed)) => return Err(failed.error),
-                    Err(_) => unreachable!("no other worker can have failed"),
-                };
-                let (run, failure) = settled(outcome);
-                let failure = failure.or_else(|| report.failure());
-                let failure = failure.map(|error| (WorkerId(0), error));
-                let worker = WorkerRan { cpu, run: Some(run), report: Some(report) };
-                Ok(Ran { workers: vec![worker], failure })
-            }
-            Crew::Workers(workers) => bench.by_several(workers, &asks.service),
+    }
+}
+
+/// One worker, on its thread.
+type Work<'a, R> =
+    &'a (dyn Fn(WorkerId, &Control, Gate<'_>) -> Result<Done<R>, WorkerFailed> + Sync);
+
+/// Has every worker of the crew work.
+fn crewed<R: Report>(crew: Crew<'_>, work: Work<'_, R>) -> Result<Ran<R>, LaneError> {
+    let (control, cpu) = match crew {
+        Crew::Here { control, cpu } => (control, cpu),
+        Crew::Workers(workers) => return by_several(workers, work),
+    };
+    let (outcome, report) = match work(WorkerId(0), control, &|| Ok(())) {
+        Ok(done) => done,
+        Err(WorkerFailed::Open(error)) => return Err(error),
+        Err(WorkerFailed::Run(failed)) => return Err(failed.error),
+        Err(_) => unreachable!("no other worker can have failed"),
+    };
+    let (run, failure) = settled(outcome);
+    let failure = failure.or_else(|| report.failure());
+    let failure = failure.map(|error| (WorkerId(0), error));
+    let worker = WorkerRan { cpu, run: Some(run), report: Some(report) };
+    Ok(Ran { workers: vec![worker], failure })
+}
+
+fn by_several<R: Report>(workers: &Workers, work: Work<'_, R>) -> Result<Ran<R>, LaneError> {
+    let reports: Mutex<Vec<Option<R>>> = Mutex::new((0..workers.count()).map(|_| None).collect());
+    let each = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
+        let (outcome, report) = work(worker.id, &worker.control, &|| worker.all_open())?;
+        // Each worker writes its own entry, whole.
+        reports.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(report);
+        Ok(outcome?)
+    };
+    let (report, failure) = match workers.run(&each) {
+        Ok(report) => (report, None),
+        Err(failed) => (*failed.report, Some((failed.worker, failed.error))),
+    };
+    let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failure {
+        Some((_, error)) if reports.iter().all(Option::is_none) => Err(error),
+        failure => {
+            let each = report.workers.into_iter().zip(reports);
+            let workers = each
+                .map(|(worker, report)| WorkerRan {
+                    cpu: Some(worker.cpu),
+                    run: worker.run,
+                    report,
+                })
+                .collect();
+            Ok(Ran { workers, failure })
         }
     }
 }
@@ -211,6 +287,8 @@ struct Site<'a, A: AppKind> {
     idle: IdlePolicy,
     interfaces: &'a [&'a str],
     ifindexes: Vec<u32>,
+    /// Where the app is reached.
+    service: &'a Service,
     /// Where datagrams are served beside streams; on a lane of kernel halves, by whichever lane has the kernel's
     /// sockets.
     datagrams: &'a [SocketAddr],
@@ -248,7 +326,6 @@ fn datagrams_beside<K: LaneKind>(
 struct Behind<'b, 'a, A: AppKind> {
     site: &'b Site<'a, A>,
     id: WorkerId,
-    service: &'b Service,
     front: Front<'b>,
     gate: Gate<'b>,
     control: &'b Control,
@@ -259,10 +336,10 @@ impl<A: AppKind> LaneVisitor for Behind<'_, '_, A> {
     type Out = Result<Done<A::Report>, WorkerFailed>;
 
     fn visit<S: LaneKind>(self) -> Self::Out {
-        let Behind { site, id, service, front, gate, control, bell } = self;
+        let Behind { site, id, front, gate, control, bell } = self;
         let spec: LaneSpec = S::FACTS.name.parse().map_err(LaneError::from)?;
         let opening =
-            Opening { listen: &service.listen, ..Opening::on(&spec, Shape::Streams, &[]) };
+            Opening { listen: &site.service.listen, ..Opening::on(&spec, Shape::Streams, &[]) };
         let streams = S::streams(&S::share(&opening)?, id.0)?;
         let datagrams = S::datagrams(&datagrams_beside::<S>(&opening, site.datagrams)?, id.0)?;
         site.split(id, (streams, datagrams), (front, gate), control, bell)
@@ -272,70 +349,50 @@ impl<A: AppKind> LaneVisitor for Behind<'_, '_, A> {
 type Done<R> = (Result<RunReport, RunFailed>, R);
 
 impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
-    fn by_several(
-        &self,
-        workers: &Workers,
-        service: &Service,
-    ) -> Result<Ran<A::Report>, LaneError> {
-        let reports: Mutex<Vec<Option<A::Report>>> =
-            Mutex::new((0..workers.count()).map(|_| None).collect());
-        let work = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
-            let gate = || worker.all_open();
-            let (outcome, report) = self.work(worker.id, service, &worker.control, &gate)?;
-            // Each worker writes its own entry, whole.
-            reports.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(report);
-            Ok(outcome?)
-        };
-        let (report, failure) = match workers.run(work) {
-            Ok(report) => (report, None),
-            Err(failed) => (*failed.report, Some((failed.worker, failed.error))),
-        };
-        let reports = reports.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match failure {
-            Some((_, error)) if reports.iter().all(Option::is_none) => Err(error),
-            failure => {
-                let each = report.workers.into_iter().zip(reports);
-                let workers = each
-                    .map(|(worker, report)| WorkerRan {
-                        cpu: Some(worker.cpu),
-                        run: worker.run,
-                        report,
-                    })
-                    .collect();
-                Ok(Ran { workers, failure })
-            }
-        }
+    /// Whether both have this shape. As for [`by_stack`](Self::by_stack): what would run a shape that one of the two
+    /// does not have is not compiled for the pair.
+    const fn both(shape: Shape) -> bool {
+        A::SHAPES.has(shape) && K::FACTS.carries.has(shape)
+    }
+
+    /// Whether a stack on the lane's frames makes this shape for the app.
+    const fn by_stack(shape: Shape) -> bool {
+        let takes_stack = K::FACTS.takes_stack && !K::FACTS.carries.has(shape);
+        A::SHAPES.has(shape) && takes_stack
+    }
+
+    /// Whether a half of the app goes in front of the kernel's sockets.
+    const fn in_front() -> bool {
+        A::SHAPES.has(Shape::Streams) && K::FACTS.carries.has(Shape::Kernel)
     }
 
     /// One worker, on its thread: opens, builds, runs, concludes.
     fn work(
         &self,
         id: WorkerId,
-        service: &Service,
         control: &Control,
         gate: Gate<'_>,
     ) -> Result<Done<A::Report>, WorkerFailed> {
         let Bench { site, .. } = self;
-        let native = K::FACTS.carries.has(self.shape);
         let bell = Bell::new().map_err(|e| {
             LaneError::os(K::FACTS.name, "make a worker's bell", e, "raise `ulimit -n`")
         })?;
         let control = &Control { bell: Some(bell.clone()), ..control.clone() };
         match self.shape {
-            Shape::Frames => {
+            Shape::Frames if const { Self::both(Shape::Frames) } => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
                 self.frames(id, lane, control, &bell)
             }
-            Shape::Datagrams if native => {
+            Shape::Datagrams if const { Self::both(Shape::Datagrams) } => {
                 let mut lane = K::datagrams(self.shared, id.0)?;
                 gate()?;
                 site.datagrams(id, &mut lane, control, &bell)
             }
-            Shape::Datagrams => {
+            Shape::Datagrams if const { Self::by_stack(Shape::Datagrams) } => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut lane = DatagramStack::new(lane, &stack(service, site.interfaces))?;
+                let mut lane = DatagramStack::new(lane, &site.stack())?;
                 if let Some(holder) = K::group_holder(self.shared) {
                     lane = lane.with_holder(holder)?;
                 }
@@ -344,7 +401,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                 }
                 site.datagrams(id, &mut lane, control, &bell)
             }
-            Shape::Streams if native => {
+            Shape::Streams if const { Self::both(Shape::Streams) } => {
                 let mut lane = K::streams(self.shared, id.0)?;
                 if let Some(beside) = &self.beside {
                     let lanes = (lane, K::datagrams(beside, id.0)?);
@@ -353,15 +410,15 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                 gate()?;
                 site.streams(id, &mut lane, control, &bell)
             }
-            Shape::Streams => {
+            Shape::Streams if const { Self::by_stack(Shape::Streams) } => {
                 let lane = K::frames(self.shared, id.0)?;
                 gate()?;
-                let mut config = stack(service, site.interfaces);
+                let mut config = site.stack();
                 config.tcp = self.tcp;
                 let mut lane = StreamStack::new(lane, &config)?;
                 site.streams(id, &mut lane, control, &bell)
             }
-            Shape::Kernel if !site.datagrams.is_empty() => {
+            Shape::Kernel if const { Self::in_front() } && !site.datagrams.is_empty() => {
                 let front = |half: Option<KernelHalf>| -> Result<_, LaneError> {
                     let half = half.ok_or_else(|| {
                         let why = "this run has no half in the kernel";
@@ -370,8 +427,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                     let lane = K::kernel(self.shared, half)?;
                     Ok(Some(Box::new(lane) as Box<dyn HalfInFront>))
                 };
-                let behind =
-                    Behind { site, id, service, front: &front, gate, control, bell: &bell };
+                let behind = Behind { site, id, front: &front, gate, control, bell: &bell };
                 match sockets::<T>().map(|name| T::visit(name, behind)) {
                     Some(Ok(done)) => done,
                     Some(Err(_)) | None => Err(K::FACTS
@@ -383,7 +439,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                         .into()),
                 }
             }
-            Shape::Kernel => {
+            Shape::Kernel if const { Self::both(Shape::Kernel) } => {
                 let mut app =
                     A::kernel(site.run, site.place(id, &[], &bell), &Offer::<K>(self.shared))?;
                 let mut lane = K::kernel(self.shared, app.half())?;
@@ -392,6 +448,7 @@ impl<A: AppKind, K: LaneKind, T: LaneTable> Bench<'_, A, K, T> {
                 let outcome = run_kernel(&mut lane, &mut app, &CLOCK, site.idle, control);
                 Ok(concluded(outcome, app))
             }
+            shape => Err(has_no_shape(A::FACTS.name, shape).into()),
         }
     }
 
@@ -471,6 +528,23 @@ impl<A: AppKind> Site<'_, A> {
         caps
     }
 
+    /// What a stack in user space is.
+    fn stack(&self) -> StackConfig {
+        // The list of interfaces is replaced as a whole.
+        let none = InterfaceConfig::new([0; 6], Vec::new());
+        let mut config = StackConfig::new(none, self.service.listen.clone());
+        config.interfaces = self.service.own.iter().map(interface).collect();
+        for (interface, name) in config.interfaces.iter_mut().zip(self.interfaces) {
+            (*name).clone_into(&mut interface.name);
+        }
+        // The interface stays the kernel's, which has addresses and programs of its own there.
+        config.pass_rest = true;
+        if let Some(hop_limit) = self.service.hop_limit {
+            config.hop_limit = hop_limit;
+        }
+        config
+    }
+
     fn place<'b>(&'b self, id: WorkerId, caps: &'b [CapsReport], bell: &'b Bell) -> Place<'b> {
         Place {
             worker: id.0,
@@ -525,23 +599,6 @@ fn ifindex(name: &str) -> u32 {
     socket(AddressFamily::INET, SocketType::DGRAM, None)
         .and_then(|control| name_to_index(control, name))
         .unwrap_or(0)
-}
-
-/// What a stack in user space is.
-fn stack(service: &Service, interfaces: &[&str]) -> StackConfig {
-    // The list of interfaces is replaced as a whole.
-    let none = InterfaceConfig::new([0; 6], Vec::new());
-    let mut config = StackConfig::new(none, service.listen.clone());
-    config.interfaces = service.own.iter().map(interface).collect();
-    for (interface, name) in config.interfaces.iter_mut().zip(interfaces) {
-        (*name).clone_into(&mut interface.name);
-    }
-    // The interface stays the kernel's, which has addresses and programs of its own there.
-    config.pass_rest = true;
-    if let Some(hop_limit) = service.hop_limit {
-        config.hop_limit = hop_limit;
-    }
-    config
 }
 
 fn interface(own: &Own) -> InterfaceConfig {

@@ -45,7 +45,7 @@ pub use split::{HalfInFront, Split, run_split};
 pub use stop::Stop;
 pub use watch::Watch;
 pub use workers::{
-    WORKERS_MAX, Worker, WorkerFailed, WorkerId, WorkerReport, Workers, WorkersFailed,
+    WORKERS_MAX, Work, Worker, WorkerFailed, WorkerId, WorkerReport, Workers, WorkersFailed,
     WorkersReport,
 };
 

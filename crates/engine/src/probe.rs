@@ -8,7 +8,7 @@
 //! counters of lane and app do, so they are read at each tick (of a traced run only) and the difference is recorded.
 
 use crate::{Control, ports::ports};
-use laneway_core::{App, Counters, DropReason, Lane, PortId};
+use laneway_core::{Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
 use std::collections::BTreeMap;
 
@@ -101,10 +101,18 @@ impl Probe {
     }
 
     /// At a tick and at the end of a run: tells what the lane sent and was refused since the last time, and what it and
-    /// the app lost.
+    /// the app, whose counters are `of_app`, lost.
     #[inline]
-    pub(crate) fn count(&mut self, lane: &mut impl Lane, app: &impl App) {
-        let Some(Tracing { recorder, transmits, drops }) = &mut self.0 else { return };
+    pub(crate) fn count(&mut self, lane: &mut dyn Lane, of_app: &Counters) {
+        if let Some(tracing) = &mut self.0 {
+            tracing.count(lane, of_app);
+        }
+    }
+}
+
+impl Tracing {
+    fn count(&mut self, lane: &mut dyn Lane, of_app: &Counters) {
+        let Tracing { recorder, transmits, drops } = self;
         let mut record = |recorder: &mut Recorder, port: u8, counters: &Counters| {
             let lost = counters.nonzero_drops().filter(|(reason, _)| !reason.is_asked_for());
             for (reason, packets) in lost {
@@ -115,7 +123,7 @@ impl Probe {
                 }
             }
         };
-        record(recorder, NO_PORT, app.counters());
+        record(recorder, NO_PORT, of_app);
         for port in ports(lane) {
             let counters = lane.counters(port);
             record(recorder, number(port), &counters);
@@ -139,9 +147,7 @@ impl Probe {
             }
         }
     }
-}
 
-impl Tracing {
     /// Where something begins.
     pub(crate) fn now(&self) -> u64 {
         self.recorder.now()

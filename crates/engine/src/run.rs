@@ -4,7 +4,7 @@
 use crate::{
     Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, ports::ports, probe::Probe,
 };
-use laneway_core::{App, Bell, Clock, Lane, LaneError, Turn};
+use laneway_core::{App, Bell, Clock, Counters, Lane, LaneError, Turn};
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
@@ -69,11 +69,11 @@ pub(crate) fn run<L: Lane, A: App>(
     let turn = Turn { now_ns: pace.read() };
     shape.close(lane, app, turn);
     app.on_stop(turn);
-    probe.count(lane, app);
+    probe.count(lane, app.counters());
     match outcome {
-        Ok(ended) => Ok(report(lane, app, &pace, ended, usize::MAX)),
+        Ok(ended) => Ok(report(lane, app.counters(), &pace, ended, usize::MAX)),
         Err(error) => {
-            let report = report(lane, app, &pace, Ended::Failed, usize::MAX);
+            let report = report(lane, app.counters(), &pace, Ended::Failed, usize::MAX);
             Err(RunFailed { error, report: Box::new(report) })
         }
     }
@@ -107,10 +107,16 @@ fn turns<L: Lane, A: App, C: Clock>(
             let began = probe.now();
             shape.tick(lane, app, Turn { now_ns: pace.now_ns })?;
             probe.called(points::APP_TICK, began, 0);
-            probe.count(lane, app);
+            probe.count(lane, app.counters());
             if watched {
                 let ports_max = control.watch.ports_max();
-                control.watch.publish(report(lane, app, pace, Ended::Running, ports_max));
+                control.watch.publish(report(
+                    lane,
+                    app.counters(),
+                    pace,
+                    Ended::Running,
+                    ports_max,
+                ));
             }
         }
         if worked {
@@ -132,8 +138,8 @@ fn turns<L: Lane, A: App, C: Clock>(
 }
 
 fn report(
-    lane: &mut impl Lane,
-    app: &impl App,
+    lane: &mut dyn Lane,
+    of_app: &Counters,
     pace: &Pace<'_, impl Clock>,
     ended: Ended,
     ports_max: usize,
@@ -143,5 +149,5 @@ fn report(
         .take(ports_max)
         .map(|port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) })
         .collect();
-    pace.report(lane.name(), ended, (ports, lane.past()), app.counters())
+    pace.report(lane.name(), ended, (ports, lane.past()), of_app)
 }

@@ -31,6 +31,9 @@ pub const WORKERS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct WorkerId(pub usize);
 
+/// What each worker does, on its thread.
+pub type Work<'a> = &'a (dyn Fn(&Worker<'_>) -> Result<RunReport, WorkerFailed> + Sync);
+
 /// What a worker's closure is given.
 #[derive(Debug)]
 pub struct Worker<'a> {
@@ -225,16 +228,13 @@ impl Workers {
     ///
     /// # Panics
     /// With the panic of a worker, after all have ended.
-    pub fn run<F>(&self, work: F) -> Result<WorkersReport, WorkersFailed>
-    where
-        F: Fn(&Worker<'_>) -> Result<RunReport, WorkerFailed> + Sync,
-    {
+    pub fn run(&self, work: Work<'_>) -> Result<WorkersReport, WorkersFailed> {
         let shared = Shared { gate: Gate::new(self.count()), first_failure: Mutex::new(None) };
         let mut outcomes = Vec::with_capacity(self.count());
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.count())
                 .map(|i| {
-                    let (shared, work) = (&shared, &work);
+                    let shared = &shared;
                     let body = move || self.work(WorkerId(i), shared, work);
                     let started = thread::Builder::new()
                         .name(format!("worker-{i}"))
@@ -262,10 +262,12 @@ impl Workers {
     }
 
     /// One worker's thread.
-    fn work<F>(&self, id: WorkerId, shared: &Shared, work: &F) -> Result<RunReport, WorkerFailed>
-    where
-        F: Fn(&Worker<'_>) -> Result<RunReport, WorkerFailed>,
-    {
+    fn work(
+        &self,
+        id: WorkerId,
+        shared: &Shared,
+        work: Work<'_>,
+    ) -> Result<RunReport, WorkerFailed> {
         // Also when `work` panics.
         let _ending = Ending { id, gate: &shared.gate, stop: &self.stop };
         let cpu = self.cpus[id.0];

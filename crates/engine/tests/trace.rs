@@ -241,7 +241,7 @@ fn each_worker_has_a_trace_of_its_own() {
     });
     let workers = Workers::new(&cpus, Stop::new()).unwrap().traced(slots);
     let work = |worker: &Worker<'_>| Ok(bounce(&worker.control, IdlePolicy::Block));
-    workers.run(work).unwrap();
+    workers.run(&work).unwrap();
     drop(workers);
     let summaries = session.finish().unwrap();
     assert_eq!(summaries.len(), cpus.len());

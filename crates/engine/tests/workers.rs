@@ -61,7 +61,7 @@ fn failure(
     workers: &Workers,
     failing: impl Fn(&Worker<'_>) -> WorkerFailed + Sync,
 ) -> WorkersFailed {
-    let outcome = workers.run(|worker| match worker.id {
+    let outcome = workers.run(&|worker| match worker.id {
         WorkerId(1) => Err(failing(worker)),
         _ => {
             worker.all_open()?;
@@ -87,7 +87,7 @@ fn the_calling_thread_acts_once_when_all_are_open_and_not_when_one_fails_before(
         count(&worker.control, 10, false)
     };
     // Without the act they would not end.
-    workers.run(run).expect("all ended as they were ordered");
+    workers.run(&run).expect("all ended as they were ordered");
     assert_eq!(*acted.lock().unwrap(), [caller]);
     failure(&workers, |_| gone().into());
     assert_eq!(acted.lock().unwrap().len(), 1);
@@ -100,7 +100,7 @@ fn each_worker_runs_on_its_cpu_and_reports_for_itself() {
     let (frames, places) = ([300, 500], Mutex::new(Vec::new()));
     let workers = Workers::new(&cpus, Stop::new()).unwrap();
     let report = workers
-        .run(|worker| {
+        .run(&|worker| {
             let on = usable_cpus().expect("Linux tells");
             places.lock().unwrap().push((worker.id, worker.cpu, on));
             worker.all_open()?;
@@ -133,7 +133,7 @@ fn a_stop_from_outside_ends_all() {
             }
             stop.request();
         });
-        workers.run(|worker| {
+        workers.run(&|worker| {
             worker.all_open()?;
             running.fetch_add(1, Ordering::SeqCst);
             count(&worker.control, 10, false)
@@ -178,7 +178,7 @@ fn a_panic_ends_the_others_and_goes_on_in_the_caller() {
         let workers = Workers::new(&cpus, Stop::new()).unwrap();
         let others = AtomicUsize::new(0);
         let run = AssertUnwindSafe(|| {
-            workers.run(|worker| {
+            workers.run(&|worker| {
                 if worker.id == WorkerId(1) {
                     if opens_first {
                         worker.all_open()?;
@@ -201,7 +201,7 @@ fn a_worker_whose_input_ends_leaves_the_others_alone() {
     let Some(cpus) = two_cpus() else { return };
     let stop = Stop::new();
     let workers = Workers::new(&cpus, stop.clone()).unwrap();
-    let report = workers.run(|worker| {
+    let report = workers.run(&|worker| {
         // The first never comes to the gate: that it has ended is as good.
         if worker.id == WorkerId(0) {
             return count(&worker.control, 5, true);
@@ -230,7 +230,7 @@ fn each_worker_can_be_looked_at_while_it_runs() {
             stop.request();
             looks
         });
-        let ended = workers.run(|worker| count(&worker.control, 10 + worker.id.0, false));
+        let ended = workers.run(&|worker| count(&worker.control, 10 + worker.id.0, false));
         (looker.join().expect("the looker does not panic"), ended.unwrap())
     });
     for (look, run) in mine.iter().zip(ended.runs()) {
@@ -256,7 +256,7 @@ fn a_cpu_that_is_not_there_is_named_and_no_worker_runs() {
     let first = usable_cpus().unwrap()[0];
     let workers = Workers::new(&[first, missing], Stop::new()).unwrap();
     let failed = workers
-        .run(|worker| {
+        .run(&|worker| {
             worker.all_open()?;
             count(&worker.control, 1, false)
         })

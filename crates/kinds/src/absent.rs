@@ -94,6 +94,8 @@ impl KernelLane for NoLane {
 pub enum NoApp {}
 
 impl<R> Conclude<R> for NoApp {
+    const IS_THERE: bool = false;
+
     fn conclude(self, _run: &RunReport) -> R {
         match self {}
     }

@@ -1,6 +1,6 @@
 //! An app as a row of a table: the shapes that it has, how each is built for one worker, and what it reports.
 
-use crate::{GroupHolder, LaneFacts, LinkAddresses, RaceFacts, RunReport, Shape};
+use crate::{GroupHolder, LaneFacts, LinkAddresses, RaceFacts, RunReport, Shape, Shapes};
 use laneway_core::{
     Bell, CapsReport, DatagramApp, FrameApp, KernelApp, KernelHalf, LaneError, StreamApp,
 };
@@ -74,6 +74,9 @@ pub struct Place<'a> {
 
 /// What an app says when its run is over.
 pub trait Conclude<R> {
+    /// False of the app of a shape that is not there: nothing that would run it is compiled.
+    const IS_THERE: bool = true;
+
     /// Consumes the app; `run` is what lane and engine say of the same worker.
     fn conclude(self, run: &RunReport) -> R;
 }
@@ -112,6 +115,12 @@ pub trait KernelOffer {
 pub trait AppKind {
     /// Facts that hold in every configuration.
     const FACTS: AppFacts;
+    /// The shapes that it has, as its types say.
+    const SHAPES: Shapes = Shapes::NONE
+        .and(Shapes::FRAMES.only_if(<Self::Frames as Conclude<Self::Report>>::IS_THERE))
+        .and(Shapes::DATAGRAMS.only_if(<Self::Datagrams as Conclude<Self::Report>>::IS_THERE))
+        .and(Shapes::STREAMS.only_if(<Self::Streams as Conclude<Self::Report>>::IS_THERE))
+        .and(Shapes::KERNEL.only_if(<Self::Kernel as Conclude<Self::Report>>::IS_THERE));
 
     /// A run: its configuration, checked, and what its workers share. Nothing of it is looked at per frame.
     type Run: Sync;
@@ -141,7 +150,7 @@ pub trait AppKind {
     /// # Errors
     /// When it cannot be, or the app has no such shape.
     fn frames(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Frames, LaneError> {
-        Err(absent(Self::FACTS.name, Shape::Frames))
+        Err(has_no_shape(Self::FACTS.name, Shape::Frames))
     }
 
     /// Builds a worker's app over datagrams, on its thread.
@@ -149,7 +158,7 @@ pub trait AppKind {
     /// # Errors
     /// As [`frames`](Self::frames).
     fn datagrams(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Datagrams, LaneError> {
-        Err(absent(Self::FACTS.name, Shape::Datagrams))
+        Err(has_no_shape(Self::FACTS.name, Shape::Datagrams))
     }
 
     /// Builds a worker's app over streams, on its thread.
@@ -157,7 +166,7 @@ pub trait AppKind {
     /// # Errors
     /// As [`frames`](Self::frames).
     fn streams(_run: &Self::Run, _place: Place<'_>) -> Result<Self::Streams, LaneError> {
-        Err(absent(Self::FACTS.name, Shape::Streams))
+        Err(has_no_shape(Self::FACTS.name, Shape::Streams))
     }
 
     /// Builds the app whose half is about to be loaded.
@@ -169,7 +178,7 @@ pub trait AppKind {
         _place: Place<'_>,
         _offer: &dyn KernelOffer,
     ) -> Result<Self::Kernel, LaneError> {
-        Err(absent(Self::FACTS.name, Shape::Kernel))
+        Err(has_no_shape(Self::FACTS.name, Shape::Kernel))
     }
 
     /// The kernel half of a plain run, for asking a machine whether a lane can load one.
@@ -184,7 +193,8 @@ pub trait AppKind {
     fn withdraw(_run: &Self::Run) {}
 }
 
-fn absent(app: &str, shape: Shape) -> LaneError {
+/// That an app has no such shape.
+pub fn has_no_shape(app: &str, shape: Shape) -> LaneError {
     LaneError::Refused {
         lane: app.to_owned(),
         name: shape.name().to_owned(),

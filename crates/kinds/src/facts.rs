@@ -62,6 +62,12 @@ impl Shapes {
         Shapes(self.0 | other.0)
     }
 
+    /// This set where `is_so`, and none elsewhere.
+    #[must_use]
+    pub const fn only_if(self, is_so: bool) -> Shapes {
+        if is_so { self } else { Shapes::NONE }
+    }
+
     /// True when `shape` is in the set.
     pub const fn has(self, shape: Shape) -> bool {
         self.0 & (1 << shape as u8) != 0

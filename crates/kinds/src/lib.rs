@@ -30,7 +30,9 @@ mod report;
 mod simple;
 
 pub use absent::{NoApp, NoLane};
-pub use app::{AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service};
+pub use app::{
+    AppFacts, AppKind, Asks, Conclude, KernelOffer, Own, Place, Report, Service, has_no_shape,
+};
 pub use command::{
     Account, AppCommand, AppVerb, Confines, Finished, Line, On, Privileges, ReferenceTable,
     Session, WorkerHeadings, WorkerLine,

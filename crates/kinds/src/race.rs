@@ -505,6 +505,8 @@ impl<'a, A: AppKind, W: Witness + 'a> AppKind for Watched<'a, A, W> {
 }
 
 impl<R, F: Conclude<R>, W> Conclude<R> for WatchedWorker<F, W> {
+    const IS_THERE: bool = F::IS_THERE;
+
     fn conclude(self, run: &RunReport) -> R {
         self.app.conclude(run)
     }

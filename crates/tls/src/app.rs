@@ -619,6 +619,8 @@ impl<A: StreamApp> StreamApp for Tls<A> {
 }
 
 impl<R, A: Conclude<R>> Conclude<R> for Tls<A> {
+    const IS_THERE: bool = A::IS_THERE;
+
     fn conclude(self, run: &RunReport) -> R {
         self.app.conclude(run)
     }

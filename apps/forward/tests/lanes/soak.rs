@@ -219,7 +219,7 @@ fn forward_by(
             let spec = "afxdp".parse().expect("a spec");
             let steering =
                 Steering::attach(&spec, &NEAR, 2, false).unwrap_or_else(|e| panic!("{e}"));
-            workers.run(|worker| {
+            workers.run(&|worker| {
                 let lane = AfXdp::open_steered(&steering, worker.id.0)?;
                 work.on(worker, lane, done)
             })
@@ -227,7 +227,7 @@ fn forward_by(
         _ => {
             let spec = "packet:fanout=hash".parse().expect("a spec");
             let group = FanoutGroup::unique();
-            workers.run(|worker| {
+            workers.run(&|worker| {
                 let lane = PacketLane::open_in(group, &spec, &NEAR, OpenOptions::default())?;
                 work.on(worker, lane, done)
             })

@@ -81,7 +81,7 @@ pub fn flows_stay_with_one_worker<R: WorkersRig>(rig: &R) {
             offer(rig, &open, &seen);
             stop.request();
         });
-        workers.run(|worker| {
+        workers.run(&|worker| {
             let mut lane = rig.open(worker.id.0)?;
             worker.all_open()?;
             open.fetch_add(1, Ordering::SeqCst);
