@@ -4,7 +4,7 @@ use crate::data::{DATABASES, Eviction};
 use crate::get::Allowed;
 use crate::get::cache::{ALLOWED_MAX, CacheSetup, LISTEN_MAX, SLOTS, SLOTS_MAX};
 use crate::kind::{KvKind, KvReport, KvRun, Udp};
-use crate::serve::{Config, Exchange, bytes_of, policy};
+use crate::serve::{ClientsMemory, Config, Exchange, bytes_of, policy};
 use crate::tls::TlsArguments;
 use crate::upstream::{UpstreamArguments, UpstreamSettings};
 use clap::{ArgAction, Args};
@@ -51,9 +51,9 @@ pub struct KvArguments {
     /// Clients at a time [default: 10000, or as many as there may be open files]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     maxclients: Option<u32>,
-    /// Memory that all clients' queries and replies may take, such as 100mb; 0 is no limit
-    #[arg(long, value_name = "BYTES", default_value = "1gb", value_parser = memory)]
-    maxmemory_clients: u64,
+    /// Memory that all clients' queries and replies may take, such as 100mb, or 5% of --maxmemory; 0 is no limit
+    #[arg(long, value_name = "BYTES|N%", default_value = "1gb", value_parser = clients_memory)]
+    maxmemory_clients: ClientsMemory,
     /// Memory that data may take, such as 500mb; 0 is no limit
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = memory)]
     maxmemory: u64,
@@ -165,6 +165,12 @@ fn yes_no(text: &str) -> Result<bool, String> {
 fn memory(text: &str) -> Result<u64, String> {
     bytes_of(text)
         .ok_or_else(|| "use a number of bytes such as 100000, 64kb, 500mb or 2gb".to_owned())
+}
+
+fn clients_memory(text: &str) -> Result<ClientsMemory, String> {
+    let hint =
+        |why| format!("{why}; use a number of bytes such as 64kb or 2gb, or a share such as 5%");
+    ClientsMemory::parse(text).map_err(hint)
 }
 
 /// Clients at a time by default.
@@ -302,7 +308,7 @@ Examples:
             databases: arguments.databases as usize,
             clients_max,
             clients_limit,
-            clients_bytes_max: usize::try_from(arguments.maxmemory_clients).unwrap_or(usize::MAX),
+            clients_memory: arguments.maxmemory_clients,
             is_protected: arguments.protected_mode,
             idle_s: arguments.timeout.into(),
             port: listen[..plain_ports].first().map_or(0, SocketAddr::port),

@@ -29,7 +29,8 @@ pub use get::{Allowed, cache::CacheSetup};
 pub use kind::{KvKind, KvReport, KvRun, Udp};
 pub use lsm::LsmValues;
 pub use serve::{
-    Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup, Snapshot, Syncs,
+    ClientsMemory, Config, Exchange, Fsync, Kv, Log, LogBytes, NotTaken, OutputLimit, Seat, Setup,
+    Snapshot, Syncs,
 };
 pub use tls::{TlsArguments, TlsRun};
 pub use upstream::{Address, Login, Named, UpstreamSettings};

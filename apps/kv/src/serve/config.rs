@@ -4,6 +4,7 @@
 
 use crate::data::{Eviction, Settings};
 use laneway_resp::Limits;
+use std::fmt;
 
 /// Which clients may be beyond how much output, and for how long. 0 is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,53 @@ pub struct OutputLimit {
     pub soft_s: u64,
 }
 
+/// How much memory all clients together may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsMemory {
+    /// So many bytes; 0 is no limit.
+    Bytes(usize),
+    /// So many percent of what data may have, at most 100; no limit where that has none.
+    Percent(u8),
+}
+
+impl ClientsMemory {
+    /// Bytes or, with a percent sign behind it, a share.
+    ///
+    /// # Errors
+    /// As Redis words them.
+    pub fn parse(text: &str) -> Result<ClientsMemory, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return memory(text, 0, i64::MAX as u64).map(|n| ClientsMemory::Bytes(n as usize));
+        };
+        let percent: u64 =
+            percent.parse().map_err(|_| "argument must be a memory or percent value")?;
+        let percent = u8::try_from(percent).ok().filter(|&percent| percent <= 100);
+        percent
+            .map(ClientsMemory::Percent)
+            .ok_or_else(|| "percentage argument must be less or equal to 100".to_owned())
+    }
+
+    /// In bytes, given what data may have; `None` without a limit.
+    pub(crate) fn bytes_max(self, data_bytes_max: Option<usize>) -> Option<usize> {
+        let bytes = match self {
+            ClientsMemory::Bytes(bytes) => bytes,
+            ClientsMemory::Percent(percent) => {
+                (data_bytes_max? as u128 * u128::from(percent) / 100) as usize
+            }
+        };
+        (bytes > 0).then_some(bytes)
+    }
+}
+
+impl fmt::Display for ClientsMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientsMemory::Bytes(bytes) => write!(f, "{bytes}"),
+            ClientsMemory::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
 /// The configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -25,8 +73,8 @@ pub struct Config {
     pub clients_max: usize,
     /// As many clients as CONFIG SET may allow: more than the process can have open files are none.
     pub clients_limit: usize,
-    /// Memory of all clients together, beyond which those that have most are cut off; 0 is no limit.
-    pub clients_bytes_max: usize,
+    /// Memory of all clients together, beyond which those that have most are cut off.
+    pub clients_memory: ClientsMemory,
     /// The data's own: memory, and what is evicted.
     pub data: Settings,
     /// Without a password none but this machine's clients are served.
@@ -74,7 +122,7 @@ impl Default for Config {
             databases: 16,
             clients_max: 10_000,
             clients_limit: usize::MAX,
-            clients_bytes_max: 1 << 30,
+            clients_memory: ClientsMemory::Bytes(1 << 30),
             data: Settings::default(),
             is_protected: true,
             idle_s: 0,
@@ -161,8 +209,8 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         c.data.memory_bytes_max = (bytes > 0).then_some(bytes as usize);
         Ok(())
     }),
-    free("maxmemory-clients", |c| c.clients_bytes_max.to_string(),
-        |c, text| memory(text, 0, i64::MAX as u64).map(|n| c.clients_bytes_max = n as usize)),
+    free("maxmemory-clients", |c| c.clients_memory.to_string(),
+        |c, text| ClientsMemory::parse(text).map(|memory| c.clients_memory = memory)),
     free("maxmemory-policy", |c| policy_name(c.data.eviction).to_owned(), |c, text| {
         c.data.eviction = policy(text)?;
         Ok(())

@@ -44,7 +44,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::{START_US, World, answer, answers};
 
-pub use config::{Config, OutputLimit};
+pub use config::{ClientsMemory, Config, OutputLimit};
 pub(crate) use config::{bytes_of, policy};
 pub use log::{Fsync, Log, LogBytes, NotTaken, Snapshot, Syncs};
 pub(crate) use shards::slot_of;
@@ -480,10 +480,11 @@ impl Kv {
     /// Cuts off the clients with the most memory, until all of this worker together have its share of what all may
     /// have. Those that CLIENT NO-EVICT names are spared.
     fn evict_clients(&mut self) {
-        let of_all = self.server.config.clients_bytes_max;
+        let Config { clients_memory, data, .. } = &self.server.config;
+        let Some(of_all) = clients_memory.bytes_max(data.memory_bytes_max) else { return };
         let most = (of_all / self.server.workers()).max(1);
         let mut bytes: usize = self.server.clients.iter().map(Client::memory_bytes).sum();
-        if of_all == 0 || bytes <= most {
+        if bytes <= most {
             return;
         }
         let may_end = |one: &&Client| one.is_evictable && one.ending != Ending::Asked;

@@ -1,6 +1,7 @@
 //! What clients and operators see.
 
 use super::*;
+use crate::serve::ClientsMemory;
 
 /// Asks each line of one client and compares the replies.
 fn talk(world: &mut World, conn: ConnId, lines: &[(&str, &str)]) {
@@ -556,7 +557,36 @@ fn tls_at_a_plain_port_gets_one_sentence_and_is_counted() {
 
 #[test]
 fn clients_with_too_much_memory_are_cut_off_the_greatest_first() {
-    let config = Config { clients_bytes_max: 3 << 20, ..Config::default() };
+    let bytes = ClientsMemory::Bytes(3 << 20);
+    cut_off_the_greatest(Config { clients_memory: bytes, ..Config::default() });
+    // The same, of what data may have.
+    let mut config = Config { clients_memory: ClientsMemory::Percent(5), ..Config::default() };
+    config.data.memory_bytes_max = Some(60 << 20);
+    cut_off_the_greatest(config);
+}
+
+#[test]
+fn the_memory_of_clients_is_a_number_or_a_share_of_what_data_may_have() {
+    let mut world = World::with(Config::default(), None);
+    let conn = world.open();
+    let get = "CONFIG GET maxmemory-clients";
+    for (value, shown) in [("5%", "5%"), ("100mb", "104857600"), ("0%", "0%"), ("100%", "100%")] {
+        assert_eq!(world.ask(conn, &format!("CONFIG SET maxmemory-clients {value}")), "+OK\r\n");
+        let reply = world.ask(conn, get);
+        assert!(reply.ends_with(&format!("\r\n{shown}\r\n")), "{value}: {reply}");
+    }
+    for value in ["101%", "-5%", "%", "5%%", "5 %", "300%", "much"] {
+        let refused = world.ask(conn, &format!("CONFIG SET maxmemory-clients '{value}'"));
+        assert!(refused.starts_with("-ERR CONFIG SET failed"), "{value}: {refused}");
+    }
+    assert!(world.ask(conn, get).ends_with("\r\n100%\r\n"));
+    // Without a limit of the data there is none of clients.
+    assert_eq!(ClientsMemory::Percent(5).bytes_max(None), None);
+    assert_eq!(ClientsMemory::Percent(0).bytes_max(Some(1 << 30)), None);
+    assert_eq!(ClientsMemory::Percent(50).bytes_max(Some(usize::MAX)), Some(usize::MAX / 2));
+}
+
+fn cut_off_the_greatest(config: Config) {
     let mut world = World::with(config, None);
     let (greatest, great, small, spared) = (world.open(), world.open(), world.open(), world.open());
     assert_eq!(world.ask(spared, "CLIENT NO-EVICT on"), "+OK\r\n");

@@ -1,7 +1,7 @@
 //! Several workers, one behind the other on one thread: what each says to the others arrives when the test lets it.
 
 use super::*;
-use crate::serve::Exchange;
+use crate::serve::{ClientsMemory, Exchange};
 use laneway_core::Bell;
 use laneway_testkit::Random;
 use std::collections::VecDeque;
@@ -581,7 +581,7 @@ fn a_read_behind_an_answered_write_never_sees_the_older_value() {
 
 #[test]
 fn the_memory_of_clients_is_divided_over_the_workers() {
-    let config = Config { clients_bytes_max: 6 << 20, ..Config::default() };
+    let config = Config { clients_memory: ClientsMemory::Bytes(6 << 20), ..Config::default() };
     let mut crew = Crew::with(3, config);
     let (great, small) = (crew.open(0), crew.open(1));
     // Unfinished commands of 4 MiB and of 1 MiB: less than all may have, and more than a third of it.
