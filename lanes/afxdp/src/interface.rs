@@ -48,6 +48,11 @@ impl Interface {
         Ok(self.linux.mtu_bytes()? as u32) // 32 bits in the kernel, too
     }
 
+    /// True of one end of a virtual cable: what arrives is as another program of this machine left it.
+    pub(crate) fn is_veth(&self) -> bool {
+        self.linux.found().is_veth
+    }
+
     /// True while the interface exists and is up.
     pub(crate) fn is_up(&self) -> bool {
         self.linux.is_up()

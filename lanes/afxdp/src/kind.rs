@@ -17,7 +17,12 @@ pub enum AfXdpShared {
     /// One worker, on the queue that its spec names.
     Alone(Request),
     /// Several, on one queue each, steered by one program per interface.
-    Steered(Steering),
+    Steered {
+        /// The programs.
+        steering: Steering,
+        /// The app sends nothing.
+        never_transmits: bool,
+    },
 }
 
 const MODES: &[Mode] = &[
@@ -63,16 +68,21 @@ impl LaneKind for AfXdpKind {
         }
         let steering =
             Steering::attach(opening.spec, opening.interfaces, opening.workers, opening.force)?;
-        Ok(AfXdpShared::Steered(steering))
+        Ok(AfXdpShared::Steered { steering, never_transmits: opening.never_transmits })
     }
 
     fn frames(shared: &AfXdpShared, worker: usize) -> Result<AfXdp, LaneError> {
-        match shared {
+        let (lane, never_transmits) = match shared {
             AfXdpShared::Alone(request) => {
-                AfXdp::open(&request.spec, &request.interfaces(), request.force)
+                let Request { spec, force, never_transmits, .. } = request;
+                (AfXdp::open(spec, &request.interfaces(), *force)?, *never_transmits)
             }
-            AfXdpShared::Steered(steering) => AfXdp::open_steered(steering, worker),
-        }
+            AfXdpShared::Steered { steering, never_transmits } => {
+                (AfXdp::open_steered(steering, worker)?, *never_transmits)
+            }
+        };
+        // What is only read may be as it is.
+        Ok(if never_transmits { lane } else { lane.finishing_checksums() })
     }
 
     fn group_holder(_shared: &Self::Shared) -> Option<Box<dyn GroupHolder>> {

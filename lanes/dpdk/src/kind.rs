@@ -12,6 +12,12 @@ use laneway_spec::LaneSpec;
 #[derive(Debug)]
 pub struct DpdkKind;
 
+/// What the workers of a run have in common.
+pub struct DpdkShared {
+    ports: DpdkPorts,
+    never_transmits: bool,
+}
+
 /// The device whose ports are TAP interfaces that it makes, and the one whose ports are shared memory.
 const TAP: &str = "net_tap";
 const MEMIF: &str = "net_memif";
@@ -68,14 +74,18 @@ impl LaneKind for DpdkKind {
     type Datagrams = NoLane;
     type Streams = NoLane;
     type Kernel = NoLane;
-    type Shared = DpdkPorts;
+    type Shared = DpdkShared;
 
-    fn share(opening: &Opening<'_>) -> Result<DpdkPorts, LaneError> {
-        DpdkPorts::open(opening.spec, opening.interfaces, opening.force, opening.workers)
+    fn share(opening: &Opening<'_>) -> Result<DpdkShared, LaneError> {
+        let Opening { spec, interfaces, force, workers, never_transmits, .. } = *opening;
+        let ports = DpdkPorts::open(spec, interfaces, force, workers)?;
+        Ok(DpdkShared { ports, never_transmits })
     }
 
-    fn frames(ports: &DpdkPorts, worker: usize) -> Result<DpdkLane, LaneError> {
-        DpdkLane::open_shared(ports, worker)
+    fn frames(shared: &DpdkShared, worker: usize) -> Result<DpdkLane, LaneError> {
+        let lane = DpdkLane::open_shared(&shared.ports, worker)?;
+        // What is only read may be as it is.
+        Ok(if shared.never_transmits { lane } else { lane.finishing_checksums() })
     }
 
     fn wiring(spec: &LaneSpec) -> Result<Wiring, String> {
@@ -100,8 +110,8 @@ impl LaneKind for DpdkKind {
         Ok(Wiring::SharedMemory { other_ends })
     }
 
-    fn offload(ports: &DpdkPorts) -> Option<Box<dyn Offload>> {
-        Some(Box::new(FlowRules::new(ports)))
+    fn offload(shared: &DpdkShared) -> Option<Box<dyn Offload>> {
+        Some(Box::new(FlowRules::new(&shared.ports)))
     }
 
     fn probe(

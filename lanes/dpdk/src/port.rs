@@ -377,6 +377,11 @@ impl Port {
         }
     }
 
+    /// True on one end of a virtual cable: what arrives is as another program of this machine left it.
+    pub(crate) fn is_on_veth(&self) -> bool {
+        self.interface.as_ref().is_some_and(|interface| interface.found().is_veth)
+    }
+
     /// True when it sends frames that are put together of a head and a part of another.
     pub(crate) fn gathers(&self) -> bool {
         self.started.gathers

@@ -1,6 +1,7 @@
-//! Frames whose checksums the kernel at the far end leaves to a device: every lane of packet sockets shows them whole.
+//! Frames whose checksums the kernel at the far end leaves to a device: every lane of frames shows them whole.
 
-use crate::world::{FAR_V4, NEAR_V4, Open, World, open_packet, open_uring};
+use crate::world::{FAR_V4, NEAR_V4, Open, World, open_afxdp, open_packet, open_uring};
+use laneway_afxdp::AfXdp;
 use laneway_core::{FrameLane, PortId};
 use laneway_testkit::skip;
 use laneway_wire::{ETHERNET_BYTES, Ipv4, UDP_BYTES, checksum};
@@ -62,4 +63,13 @@ fn lane_packet_finishes_what_was_left_to_a_device() {
 #[test]
 fn frames_of_lane_uring_are_finished_alike() {
     shows_whole_checksums(open_uring, "uring");
+}
+
+/// Nothing beside a frame says it there.
+#[test]
+fn lane_afxdp_finishes_what_a_neighbour_on_a_veth_left_to_a_device() {
+    let open: Open<AfXdp> = |spec| Ok(open_afxdp(spec)?.finishing_checksums());
+    for spec in ["afxdp", "afxdp:generic", "afxdp:sg"] {
+        shows_whole_checksums(open, spec);
+    }
 }

@@ -2,10 +2,12 @@
 
 use crate::{
     apps::{Server, iperf::Iperf},
-    world::{NEAR_V4, NEAR_V6, World, config, open_packet},
+    world::{NEAR_V4, NEAR_V6, Open, World, config, open_afxdp, open_packet},
 };
+use laneway_afxdp::AfXdp;
 use laneway_core::{
-    App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, Lane, StreamApp, Turn,
+    App, Close, Counters, Datagram, DatagramApp, DatagramOut, DropReason, FrameLane, Lane, PortId,
+    StreamApp, Turn,
 };
 use laneway_engine::{Control, MonotonicClock, Stop, run_datagrams, run_streams};
 use laneway_packet::PacketLane;
@@ -71,7 +73,7 @@ fn serve_streams<A: StreamApp>(
     let config = config(&listen(port));
     let (outputs, app, mut stack) =
         serve_streams_while(world, LANE, &config, app, || far(world, lines));
-    (outputs, app, stack.counters(laneway_core::PortId(0)))
+    (outputs, app, stack.counters(PortId(0)))
 }
 
 /// Serves an app over TCP while a client does its work.
@@ -79,10 +81,21 @@ fn serve_streams_while<A: StreamApp, T: Send>(
     world: &World,
     spec: &str,
     config: &StackConfig,
-    mut app: A,
+    app: A,
     client: impl FnOnce() -> T + Send,
 ) -> (T, A, StreamStack<PacketLane>) {
-    let lane = world.open(open_packet, &spec.parse().unwrap());
+    serve_streams_on(world, (open_packet, spec), config, app, client)
+}
+
+/// The same on another lane.
+fn serve_streams_on<L: FrameLane, A: StreamApp, T: Send>(
+    world: &World,
+    (open, spec): (Open<L>, &str),
+    config: &StackConfig,
+    mut app: A,
+    client: impl FnOnce() -> T + Send,
+) -> (T, A, StreamStack<L>) {
+    let lane = world.open(open, &spec.parse().unwrap());
     let lane = lane.unwrap_or_else(|e| panic!("{e}"));
     let mut stack = StreamStack::new(lane, config).unwrap();
     let stop = Stop::new();
@@ -134,7 +147,7 @@ fn serve_datagrams(world: &World, lines: &[String]) -> (Vec<Output>, HostEvents,
         ran.unwrap_or_else(|failed| panic!("{}", failed.error));
         client.join().expect("the client's thread ends")
     });
-    let counters = stack.counters(laneway_core::PortId(0));
+    let counters = stack.counters(PortId(0));
     (outputs, stack.events(), counters)
 }
 
@@ -235,16 +248,33 @@ fn megabytes_pass_from_a_neighbour_that_leaves_checksums_and_segments_to_a_devic
             serve_streams_while(&world, spec, &config(&listen(7)), Server::echo(), || {
                 far(&world, &megabytes())
             });
-        let counters = stack.counters(laneway_core::PortId(0));
+        let counters = stack.counters(PortId(0));
         passed_unchanged(&outputs, &app, &counters);
-        let finished =
-            stack.lane().caps(laneway_core::PortId(0)).facts.get("checksums_finished").cloned();
+        let finished = stack.lane().caps(PortId(0)).facts.get("checksums_finished").cloned();
         let finished: u64 = finished.expect("some were").parse().expect("a number");
         assert!(finished > 100, "{spec}: {finished}");
         // 9 MiB in segments of the wire are more than 6,000.
         let frames = counters.rx_frames;
         assert!((200..5_000).contains(&frames), "{spec}: {frames} frames, cut by none");
     }
+}
+
+/// The program in its driver has the neighbour cut its segments (`veth_xdp_set`), and leaves checksums to it.
+#[test]
+fn megabytes_pass_on_afxdp_from_a_neighbour_that_leaves_checksums_to_a_device() {
+    if !are_there(&["nc", "socat", "sha256sum"]) {
+        return;
+    }
+    let Some(world) = World::plain(&FAR).map_err(skip).ok() else { return };
+    let open: Open<AfXdp> = |spec| Ok(open_afxdp(spec)?.finishing_checksums());
+    let client = || far(&world, &megabytes());
+    let (outputs, app, mut stack) =
+        serve_streams_on(&world, (open, "afxdp"), &config(&listen(7)), Server::echo(), client);
+    let counters = stack.counters(PortId(0));
+    passed_unchanged(&outputs, &app, &counters);
+    let finished = stack.lane().caps(PortId(0)).facts.get("checksums_finished").cloned();
+    let finished: u64 = finished.expect("they are counted").parse().expect("a number");
+    assert!(finished > 6_000, "{finished} of {counters:?}");
 }
 
 #[test]
@@ -323,7 +353,7 @@ fn buffers_grow_under_a_stream_of_the_kernel() {
         let (done, _, mut stack) =
             serve_streams_while(&world, LANE, &config(&listen(7)), app, client);
         assert!(done.expect("the connection holds"), "{ip}: other bytes than were sent");
-        let received = |port| stack.counters(laneway_core::PortId(port)).rx_bytes;
+        let received = |port| stack.counters(PortId(port)).rx_bytes;
         assert_eq!([0, 1].map(received).iter().sum::<u64>(), BYTES as u64 + 1, "{ip}");
         let events = stack.events();
         assert!(events.buffers_grown > 0, "{ip}: {events:?}");

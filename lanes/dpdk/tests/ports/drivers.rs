@@ -4,6 +4,7 @@ use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_core::{Cap, DropReason, FrameLane, Lane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
 use laneway_testkit::{Disturbance, is_ours, skip, udp_frames};
+use laneway_wire::checksum;
 use std::{fs, path::Path, time::Duration};
 
 const PORT: PortId = PortId(0);
@@ -280,4 +281,41 @@ fn a_pci_address_that_does_not_exist_is_named() {
     let sentence = refusal("dpdk:pci=00ff:ff:1f.7,no-huge", &[]);
     assert!(sentence.contains("no PCI device `00ff:ff:1f.7`"), "{sentence}");
     assert!(sentence.contains("lspci -D"), "{sentence}");
+}
+
+/// A frame like the others, whose checksum is left to a device: the field holds the sum of the pseudo-header.
+fn unfinished(number: u64) -> Vec<u8> {
+    let mut frame = udp_frames(number, 1, 100).remove(0);
+    let bytes = frame[38..40].to_vec();
+    let length = u64::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+    let pseudo = checksum::fold(checksum::sum(&frame[26..34]) + 17 + length);
+    frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    frame
+}
+
+#[test]
+fn what_a_neighbour_on_a_veth_left_to_a_device_is_finished_where_that_is_asked_for() {
+    for finishes in [true, false] {
+        let Some(mut world) = World::cables(1).map_err(skip).ok() else { return };
+        let mut lane = world.open(&spec("dpdk:net_af_packet,no-huge"), 1).expect("opens");
+        if finishes {
+            lane = lane.finishing_checksums();
+        }
+        let whole = udp_frames(0, 3, 100);
+        let sent: Vec<Vec<u8>> = whole.iter().cloned().chain((3..7).map(unfinished)).collect();
+        world.inject(0, &sent);
+        let mut seen = Vec::new();
+        for _ in 0..TURNS_MAX {
+            if seen.len() == sent.len() {
+                break;
+            }
+            lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            seen.extend(receive(&mut lane, PORT).into_iter().filter(|frame| is_ours(frame)));
+        }
+        let finished: Vec<Vec<u8>> = whole.into_iter().chain(udp_frames(3, 4, 100)).collect();
+        assert_eq!(seen, if finishes { finished } else { sent });
+        lane.counters(PORT);
+        let fact = lane.caps(PORT).facts.get("checksums_finished").map(String::as_str);
+        assert_eq!(fact, finishes.then_some("4"));
+    }
 }
