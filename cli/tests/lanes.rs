@@ -89,7 +89,7 @@ fn an_arm_that_is_to_be_alone_has_the_rounds_of_its_generation_when_all_others_h
         };
         let last = of(false).map(|s| s.order).max().expect("they raced");
         assert!(of(true).all(|s| s.order > last), "the others had ended");
-        let rounds: Vec<usize> = of(true).map(|s| s.round).collect();
+        let rounds: Vec<usize> = of(true).filter(|s| !s.replaced).map(|s| s.round).collect();
         assert_eq!(rounds, [2 * generation, 2 * generation + 1], "paired with theirs");
     }
     let is_cost = |f: &&laneway_lab::result::Finding| f.arm == 2 && f.metric == "CPU per record";
@@ -99,7 +99,7 @@ fn an_arm_that_is_to_be_alone_has_the_rounds_of_its_generation_when_all_others_h
 
 /// Rounds that were warm-up, of the base.
 fn warm_rounds(result: &RaceResult) -> usize {
-    result.segments.iter().filter(|segment| segment.arm == 0 && segment.warm_up).count()
+    result.segments.iter().filter(|s| s.arm == 0 && s.warm_up && !s.replaced).count()
 }
 
 #[test]

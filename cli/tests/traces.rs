@@ -74,10 +74,11 @@ fn explains(result: &RaceResult, arm: &str) -> Explanation {
 
 /// What a race was to measure, and in which order.
 fn plan(result: &RaceResult) -> Vec<(usize, usize, usize, usize, u64, String)> {
-    let segments = result.segments.iter();
-    let plan = segments.map(|s| {
+    // How many are offered once more is by chance.
+    let segments = result.segments.iter().filter(|s| !s.replaced).enumerate();
+    let plan = segments.map(|(order, s)| {
         let asked = format!("{:?}", s.generator.asked_pps);
-        (s.order, s.round, s.arm, s.load, s.ledger.offered, asked)
+        (order, s.round, s.arm, s.load, s.ledger.offered, asked)
     });
     plan.collect()
 }

@@ -111,11 +111,17 @@ fn a_generator_that_lags_gives_no_verdict_and_no_invalid_race() {
     let Some(race) = Race::new("late") else { return };
     // Far beyond what a socket sends here.
     let load = ["--load", "2000000", "--generator", "packet"];
-    let short = ["--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+    let short = ["--generations", "3", "--rounds", "3", "--segment-ms", "100"];
     let output = race.run(HONEST, &[&load[..], &short].concat());
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let result = race.result();
     assert!(result.invalid.is_empty(), "{:?}", result.invalid);
+    // Two of three turns of an arm are offered once more; by then it is known to be in vain.
+    let replaced = result.segments.iter().filter(|segment| segment.replaced);
+    let generations = result.arms.len() * result.generations;
+    assert_eq!([replaced.count(), result.segments.len()], [2 * generations, 5 * generations]);
+    let is_noted = |note: &String| note.contains("offered once more in the same round");
+    assert!(result.notes.iter().any(is_noted), "{:?}", result.notes);
     assert!(result.too_few.iter().any(|why| why.contains("the generator")), "{:?}", result.too_few);
     // What it does not keep into a sink either is the generator's limit, and is reported as such.
     assert!(!result.headroom[0].is_kept(), "{:?}", result.headroom);

@@ -257,14 +257,18 @@ pub struct Segment {
     pub arm: usize,
     /// Generation of processes, from 0.
     pub generation: usize,
-    /// Round, from 0 over the whole race: every arm has one segment of a load in it, so base and arm of a round
-    /// are a pair.
+    /// Round, from 0 over the whole race: every arm has one segment of a load in it that counts, so base and arm
+    /// of a round are a pair.
     pub round: usize,
     /// Place in the whole race, from 0: time order.
     pub order: usize,
     /// True while the arms of its generation were warming up: it is in no figure.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub warm_up: bool,
+    /// True if it could not be used, so that the arm was offered the same once more in the same round: the segment
+    /// behind it counts in its place, and this one is in no figure.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub replaced: bool,
     /// Index into `loads_pps`.
     pub load: usize,
     /// Measured time, ns.

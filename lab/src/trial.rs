@@ -73,6 +73,9 @@ const POLLING_MIN: f64 = 0.5;
 const TOP_PPS: u64 = 20_000_000;
 const CLOSED_TRIES: usize = 3;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
+/// Segments more of an arm at most that were replaced in vain, in a generation, than those that were not: what a
+/// generator can never keep is not offered twice each time.
+const IN_VAIN_MAX: u32 = 1;
 /// How long a closed loop of so many requests may take.
 const COUNTED_MAX: Duration = Duration::from_secs(600);
 /// How long a rate is offered to see whether it is kept.
@@ -174,6 +177,19 @@ pub(crate) struct TrialPlan<'a> {
 }
 
 impl TrialPlan<'_> {
+    /// Where a load ends when so many requests were due: their number.
+    fn requests(&self, load: usize) -> Option<NonZeroU32> {
+        let requests = self.closed_requests.iter().rev().nth(self.loads_pps.len() - load - 1)?;
+        NonZeroU32::new(u32::try_from(*requests).unwrap_or(u32::MAX))
+    }
+
+    /// Whether a segment at this load that cannot be used may be offered once more. How long one of so many requests
+    /// takes is the arm's doing, and so is that they were not due.
+    fn may_repeat(&self, load: usize) -> bool {
+        let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.folder.is_some());
+        !is_recorded && self.requests(load).is_none()
+    }
+
     /// What is sent to this arm.
     fn traffic(&self) -> TrafficPlan {
         match self.sending.traffic.clone() {
@@ -346,6 +362,8 @@ impl Trial {
 pub(crate) struct Alive<'a> {
     walk: Walk<'a>,
     trial: Trial,
+    /// Segments that were replaced by one of use, and in vain.
+    replaced: [u32; 2],
 }
 
 impl<'a> Alive<'a> {
@@ -357,22 +375,32 @@ impl<'a> Alive<'a> {
         let walk = Walk::begin(bench, plan)?;
         let trial = Trial::begun(&walk.plan, &walk);
         walk.park(true)?;
-        Ok(Alive { walk, trial })
+        Ok(Alive { walk, trial, replaced: [0; 2] })
     }
 
-    /// Its turn: one segment of the load with this index, as part of `round`.
+    /// Its turn: one segment of the load with this index, as part of `round`; of two, the first was
+    /// [replaced](Segment::replaced).
     ///
     /// # Errors
     /// When a child failed, or the race was interrupted.
-    pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
+    pub(crate) fn turn(&mut self, load: usize, round: usize) -> Result<&[Segment], RaceError> {
+        let first = self.trial.segments.len();
+        let is_of_use = self.offer(load, round)?.invalid.is_empty();
+        let [kept, in_vain] = self.replaced;
+        if !is_of_use && in_vain <= kept + IN_VAIN_MAX && self.walk.plan.may_repeat(load) {
+            self.trial.segments[first].replaced = true;
+            let is_of_use = self.offer(load, round)?.invalid.is_empty();
+            self.replaced[usize::from(!is_of_use)] += 1;
+        }
+        Ok(&self.trial.segments[first..])
+    }
+
+    fn offer(&mut self, load: usize, round: usize) -> Result<&Segment, RaceError> {
         let Walk { plan, .. } = &self.walk;
         let own_pps = plan.own_load.filter(|(own, _)| *own == load).map(|(_, pps)| pps);
         let (pps, length) = (own_pps.unwrap_or(plan.loads_pps[load]), plan.segment);
-        let from_last = plan.loads_pps.len() - load;
-        let is_last = from_last == 1;
-        let requests = plan.closed_requests.iter().rev().nth(from_last - 1);
-        let requests =
-            requests.and_then(|&n| NonZeroU32::new(u32::try_from(n).unwrap_or(u32::MAX)));
+        let is_last = plan.loads_pps.len() - load == 1;
+        let requests = plan.requests(load);
         let is_topspeed = plan.topspeed && is_last;
         let is_closed = plan.closed_loop && is_last || requests.is_some();
         self.walk.round = u32::try_from(round).unwrap_or(u32::MAX);
@@ -466,7 +494,7 @@ impl<'a> Alive<'a> {
     /// # Errors
     /// When one failed meanwhile.
     pub(crate) fn end(self) -> Result<Trial, RaceError> {
-        let Alive { walk, mut trial } = self;
+        let Alive { walk, mut trial, .. } = self;
         trial.traced = walk.end()?;
         Ok(trial)
     }

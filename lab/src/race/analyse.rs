@@ -110,9 +110,10 @@ fn is_known(segments: &[Segment], metric: Metric, arm: usize) -> bool {
     !metric.is_of_delivery() || of_arm.all(|s| s.ledger.unknown.is_none())
 }
 
-/// The segments of an arm at a load that are no warm-up.
+/// The segments of an arm at a load that are no warm-up, and were not replaced.
 pub(super) fn measured(segments: &[Segment], (arm, load): Side) -> impl Iterator<Item = &Segment> {
-    segments.iter().filter(move |s| s.arm == arm && s.load == load && !s.warm_up)
+    let counts = |s: &Segment| !s.warm_up && !s.replaced;
+    segments.iter().filter(move |s| s.arm == arm && s.load == load && counts(s))
 }
 
 /// What was measured.
@@ -404,10 +405,20 @@ fn busy(segments: &[&Segment]) -> Option<String> {
 pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
     let all = segments.len();
     let mut notes = Vec::new();
-    let invalid: Vec<&String> = segments.iter().filter_map(|s| s.invalid.first()).collect();
-    if let Some(first) = invalid.first() {
-        notes
-            .push(format!("{} of {all} segments were left out; the first: {first}", invalid.len()));
+    let invalid = |is_replaced: bool| {
+        let of = segments.iter().filter(move |s| s.replaced == is_replaced);
+        of.filter_map(|s| s.invalid.first()).collect::<Vec<&String>>()
+    };
+    let again = invalid(true);
+    if let Some(first) = again.first() {
+        notes.push(format!(
+            "{} of {all} segments were left out and offered once more in the same round; the first: {first}",
+            again.len()
+        ));
+    }
+    let gone = invalid(false);
+    if let Some(first) = gone.first() {
+        notes.push(format!("{} of {all} segments were left out; the first: {first}", gone.len()));
     }
     let every: Vec<&Segment> = segments.iter().collect();
     for (by, why) in [
@@ -804,6 +815,35 @@ mod tests {
         segments[10].invalid = segments[0].invalid.clone();
         let few = too_few(&segments, &names, &loads);
         assert!(few.len() == 1 && few[0].starts_with("base at 9/s: 6 of 10 segments"), "{few:?}");
+    }
+
+    #[test]
+    fn a_segment_that_was_replaced_is_no_part_of_a_pair_and_the_one_behind_it_is() {
+        let one = report::example().segments.remove(0);
+        let at = |arm, round| Segment { arm, round, load: 0, warm_up: false, ..one.clone() };
+        let late = |arm, round, replaced| Segment {
+            invalid: vec!["the generator was late".to_owned()],
+            replaced,
+            ..at(arm, round)
+        };
+        let cost = |segments: &[Segment]| {
+            let pairs = by_round(segments, [(0, 0), (1, 0)], |s| of_segment(Metric::Cpu, s));
+            pairs.iter().map(|p| [p.base.is_some(), p.arm.is_some()]).collect::<Vec<_>>()
+        };
+        // Of the base in the first round, of the arm in the second, and in vain in the third.
+        let segments = [
+            [late(0, 0, true), at(0, 0), at(1, 0)],
+            [late(1, 1, true), at(1, 1), at(0, 1)],
+            [late(1, 2, true), late(1, 2, false), at(0, 2)],
+        ]
+        .concat();
+        assert_eq!(cost(&segments), [[true, true], [true, true], [true, false]]);
+        let notes = left_out(&segments);
+        assert!(
+            notes[0].starts_with("3 of 9 segments were left out and offered once"),
+            "{notes:?}"
+        );
+        assert!(notes[1].starts_with("1 of 9 segments were left out; the first"), "{notes:?}");
     }
 
     #[test]

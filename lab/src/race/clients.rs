@@ -1,6 +1,7 @@
 //! What a race where a client asks has to say beyond its figures: what was asked, whether the client was the limit, and
 //! what became of its connections.
 
+use super::analyse::measured;
 use crate::client::ClientPlan;
 use crate::result::{Segment, Traffic};
 use crate::scenario::{Extent, Scenario};
@@ -134,7 +135,7 @@ fn limited(segments: &[Segment], names: &[String], extent: &Extent) -> Option<St
 
 /// What the client's side used of the time in which it asked: the median of an arm's segments.
 fn client_share(segments: &[Segment], arm: usize, load: usize, extent: &Extent) -> Option<f64> {
-    let of = segments.iter().filter(|s| s.arm == arm && s.load == load && !s.warm_up);
+    let of = measured(segments, (arm, load));
     let asked_ns = |segment: &Segment| match extent.closed_requests.is_empty() {
         true => extent.segment_ms as f64 * 1e6,
         // What its window has beyond the last answer is little of it.

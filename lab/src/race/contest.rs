@@ -193,9 +193,11 @@ impl<'a> Contest<'a> {
                 let load = (turn + round) % loads;
                 for arm in visited(round, load, order) {
                     let Some(alive) = alive.get_mut(&arm) else { continue };
-                    let segment = alive.turn(load, all.rounds);
-                    let segment = segment.map_err(|error| interrupted(self.options, error))?;
-                    all.segments.push(Segment { order: all.segments.len(), ..segment.clone() });
+                    let turn = alive.turn(load, all.rounds);
+                    let turn = turn.map_err(|error| interrupted(self.options, error))?;
+                    for segment in turn {
+                        all.segments.push(Segment { order: all.segments.len(), ..segment.clone() });
+                    }
                 }
             }
             all.rounds += 1;

@@ -145,6 +145,7 @@ fn segment(
         round,
         order,
         warm_up: false,
+        replaced: false,
         load,
         window_ns: WINDOW_NS,
         records_per_s: delivered / (WINDOW_NS as f64 / 1e9),

@@ -462,7 +462,10 @@ fn left_out_cell(segment: &Segment) -> Cell {
         ([], Some(why)) => Cell::Words(format!("CPU time only: {why}")),
         ([], None) if segment.warm_up => Cell::Words("warm-up".to_owned()),
         ([], None) => Cell::Words(String::new()),
-        (reasons, _) => Cell::Check(reasons.join("; "), false),
+        (reasons, _) => {
+            let again = if segment.replaced { "; offered once more" } else { "" };
+            Cell::Check(format!("{}{again}", reasons.join("; ")), false)
+        }
     }
 }
 

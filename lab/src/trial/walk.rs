@@ -323,6 +323,7 @@ impl<'a> Walk<'a> {
             round: 0,
             order: 0,
             warm_up: false,
+            replaced: false,
             load: 0,
             window_ns: usage.window_ns,
             records_per_s: match &asked {
