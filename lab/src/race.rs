@@ -139,6 +139,7 @@ pub fn run(
         sending: &sending,
         entrants: &entrants,
         own_pps: &[],
+        saturating_pps: None,
         options,
     };
     let saturating = contest(&extent).saturating()?;
@@ -147,7 +148,7 @@ pub fn run(
     let (extent, saturating_pps) =
         found_loads(&extent, saturating, &mut result.headroom, &mut notes);
 
-    let contest = Contest { own_pps: &own_pps, ..contest(&extent) };
+    let contest = Contest { own_pps: &own_pps, saturating_pps, ..contest(&extent) };
     let mut measured = contest.run(&app, &mut show)?;
     let loads = extent.loads_pps.len();
     result.summaries =

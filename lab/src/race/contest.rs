@@ -9,7 +9,9 @@
 
 use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
-use super::{Entrant, Options, Progress, RaceError, analyse, interrupted, round_down, trial_plan};
+use super::{
+    Entrant, Options, Progress, RaceError, analyse, demands, interrupted, round_down, trial_plan,
+};
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
 use crate::copies;
@@ -42,6 +44,8 @@ pub(super) struct Contest<'a> {
     pub(super) entrants: &'a [Entrant],
     /// The rate of each at the load of which every arm has its own; empty while it is not known, and without one.
     pub(super) own_pps: &'a [u64],
+    /// The load that a demand without a rate means; none while it is not known, and without one.
+    pub(super) saturating_pps: Option<u64>,
     pub(super) options: &'a Options<'a>,
 }
 
@@ -105,7 +109,10 @@ impl<'a> Contest<'a> {
             let size = [entrants.len(), extent.loads_pps.len()];
             let looked = if is_over { 1.0 } else { share.min(SHARE_MAX) };
             all.findings = judge.look(data, size, app.race.metrics, scenario.matters, looked);
-            let undecided = analyse::undecided(&all.findings);
+            let [open, limits] =
+                demands::undecided_limits(&self.field(), data, &all.findings, scenario);
+            let [undecided, verdicts] = analyse::undecided(&all.findings);
+            let undecided = [undecided + open, verdicts + limits];
             let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
             if may_end {
                 doubt.learn(&all.findings);
@@ -129,6 +136,21 @@ impl<'a> Contest<'a> {
             }
         }
         Ok(all)
+    }
+
+    /// What goals and claims may look at.
+    fn field(&self) -> demands::Field<'_> {
+        let Contest { entrants, extent, saturating_pps, .. } = *self;
+        let name =
+            |entrant: &'a Entrant| (!entrant.is_noise_floor).then_some(entrant.name.as_str());
+        demands::Field {
+            arms: entrants.iter().map(name).collect(),
+            loads_pps: &extent.loads_pps,
+            saturating_pps,
+            counts_requests: !extent.closed_requests.is_empty(),
+            is_searched: false,
+            is_pinged: false,
+        }
     }
 
     /// One generation, until its time is over: those that are alive together, and then each that is to be alone, in as

@@ -5,7 +5,7 @@
 //! collapse are answered with the reason, never with a verdict.
 
 use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
-use crate::result::{ClaimOutcome, ClaimStatus, GoalOutcome, GoalStatus, RaceResult};
+use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, RaceResult};
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
@@ -160,7 +160,7 @@ fn calculated(figures: &Arithmetic) -> (String, ClaimStatus) {
 /// Why a cost cannot be compared there; `None` where it can. An arm that loses packets spends its time on them, too,
 /// and what it then spends for each that it delivers is no cost of its work.
 fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
-    let (arm, over) = sides(test, result).ok()?;
+    let (arm, over) = Field::of(result).sides(test).ok()?;
     let mut both = [Some(arm), over].into_iter().flatten().filter(|_| test.metric.is_cost());
     both.find_map(|(arm, load)| {
         let name = &result.arms[arm].name;
@@ -195,47 +195,153 @@ fn percent_of(confidence: f64) -> f64 {
 /// What a demand is about: an arm at a load, and what it is compared with.
 type Sides = (Side, Option<Side>);
 
-/// Where in a result a demand looks.
-///
-/// # Errors
-/// Why there is nothing to look at.
-fn sides(goal: &Goal, result: &RaceResult) -> Result<Sides, DemandAnswer> {
-    let load = match (goal.metric.has_no_load(), goal.load_pps) {
-        (true, _) if goal.metric.is_searched() => {
-            let load = is_searched(result).then_some(result.loads_pps.len());
-            load.ok_or_else(|| DemandAnswer::Unanswerable("no capacity was searched".to_owned()))?
-        }
-        (true, _) => {
-            let are_sent = result.ping.as_ref().is_some_and(|ping| !ping.pings.is_empty());
-            let load = are_sent.then_some(result.loads_pps.len());
-            load.ok_or_else(|| DemandAnswer::Unanswerable("no pings were sent".to_owned()))?
-        }
-        (false, Some(pps)) => offered(result, pps)?,
-        (false, None) => load_of(result, None)
-            .ok_or_else(|| DemandAnswer::Undecided("no saturating load was found".to_owned()))?,
-    };
-    let index = |name: &String| {
-        let is_it = |arm: &crate::result::Arm| arm.name == *name && !arm.is_noise_floor;
-        let place = result.arms.iter().position(is_it);
-        place.ok_or_else(|| DemandAnswer::Unanswerable(format!("arm `{name}` did not run")))
-    };
-    let arm = index(&goal.arm)?;
-    let over = match (goal.other_arm(), goal.over_load_pps) {
-        (Some(other), _) => Some((index(other)?, load)),
-        (None, Some(pps)) => Some((arm, offered(result, pps)?)),
-        (None, None) => None,
-    };
-    Ok(((arm, load), over))
+/// What a demand may look at: the arms and the loads of a race.
+pub(super) struct Field<'a> {
+    /// The arms by name; nothing stands for the base's second run.
+    pub(super) arms: Vec<Option<&'a str>>,
+    pub(super) loads_pps: &'a [u64],
+    /// The load that a demand without a rate means, if there is one.
+    pub(super) saturating_pps: Option<u64>,
+    /// Loads are numbers of requests.
+    pub(super) counts_requests: bool,
+    /// Capacities were searched.
+    pub(super) is_searched: bool,
+    /// Pings were sent.
+    pub(super) is_pinged: bool,
 }
 
-fn offered(result: &RaceResult, pps: u64) -> Result<usize, DemandAnswer> {
-    let why = || match result.closed_requests.is_empty() {
-        true => format!("{pps}/s was not offered in this race"),
-        false => {
-            format!("a closed loop of {pps} requests was not part of this race; --full may have it")
+impl Field<'_> {
+    fn of(result: &RaceResult) -> Field<'_> {
+        let name = |arm: &'_ crate::result::Arm| !arm.is_noise_floor;
+        Field {
+            arms: result.arms.iter().map(|arm| name(arm).then_some(arm.name.as_str())).collect(),
+            loads_pps: &result.loads_pps,
+            saturating_pps: result.saturating_pps,
+            counts_requests: !result.closed_requests.is_empty(),
+            is_searched: is_searched(result),
+            is_pinged: result.ping.as_ref().is_some_and(|ping| !ping.pings.is_empty()),
         }
+    }
+
+    /// Where a demand looks.
+    ///
+    /// # Errors
+    /// Why there is nothing to look at.
+    fn sides(&self, goal: &Goal) -> Result<Sides, DemandAnswer> {
+        let unanswerable = |why: &str| DemandAnswer::Unanswerable(why.to_owned());
+        let none = self.loads_pps.len();
+        let load = match (goal.metric.has_no_load(), goal.load_pps) {
+            (true, _) if goal.metric.is_searched() => {
+                let load = self.is_searched.then_some(none);
+                load.ok_or_else(|| unanswerable("no capacity was searched"))?
+            }
+            (true, _) => {
+                let load = self.is_pinged.then_some(none);
+                load.ok_or_else(|| unanswerable("no pings were sent"))?
+            }
+            (false, Some(pps)) => self.offered(pps)?,
+            (false, None) => {
+                self.saturating_pps.and_then(|pps| self.load(pps)).ok_or_else(|| {
+                    DemandAnswer::Undecided("no saturating load was found".to_owned())
+                })?
+            }
+        };
+        let index = |name: &String| {
+            let place = self.arms.iter().position(|arm| *arm == Some(name.as_str()));
+            place.ok_or_else(|| DemandAnswer::Unanswerable(format!("arm `{name}` did not run")))
+        };
+        let arm = index(&goal.arm)?;
+        let over = match (goal.other_arm(), goal.over_load_pps) {
+            (Some(other), _) => Some((index(other)?, load)),
+            (None, Some(pps)) => Some((arm, self.offered(pps)?)),
+            (None, None) => None,
+        };
+        Ok(((arm, load), over))
+    }
+
+    fn load(&self, pps: u64) -> Option<usize> {
+        self.loads_pps.iter().position(|&offered| offered == pps)
+    }
+
+    fn offered(&self, pps: u64) -> Result<usize, DemandAnswer> {
+        let why = || match self.counts_requests {
+            false => format!("{pps}/s was not offered in this race"),
+            true => {
+                format!(
+                    "a closed loop of {pps} requests was not part of this race; --full may have it"
+                )
+            }
+        };
+        self.load(pps).ok_or_else(|| DemandAnswer::Unanswerable(why()))
+    }
+}
+
+/// A demand's figure, and what it is set against.
+struct Figure {
+    found: Comparison,
+    /// The base against itself, of a figure that compares two arms.
+    noise: Option<Comparison>,
+}
+
+impl Figure {
+    /// `None` where nothing of it was looked at.
+    fn of(
+        goal: &Goal,
+        (arm, over): Sides,
+        data: Data<'_>,
+        findings: &[Finding],
+        matters: f64,
+    ) -> Option<Figure> {
+        let pairs = match over {
+            Some(over) => paired(data, goal.metric, [over, arm]),
+            None => alone(data, goal.metric, arm),
+        };
+        // The looks at the arm were looks at this, too; those at the base are those at its twin.
+        let looked = arm.0.max(1);
+        let mut of_arm = findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
+        let finding = of_arm.find(|finding| finding.comparison.look.number > 0)?;
+        let (look, rule) = (finding.comparison.look, rule_of(goal, matters));
+        let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
+        let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
+        let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
+        Some(Figure { found, noise })
+    }
+
+    /// What it answers to each limit of the demand.
+    fn answers(&self, goal: &Goal) -> Vec<(Limit, pairs::Answered)> {
+        let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];
+        let limits = limits.into_iter().flatten();
+        limits.map(|limit| (limit, self.found.answer(limit, self.noise.as_ref()))).collect()
+    }
+}
+
+/// How many of the goals and claims that are set against a rate or a cost are not decided, and how many there are: as
+/// long as one is not, more pairs may decide it.
+pub(super) fn undecided_limits(
+    field: &Field<'_>,
+    data: Data<'_>,
+    findings: &[Finding],
+    scenario: &Scenario,
+) -> [usize; 2] {
+    let of_claims = scenario.claims.iter().filter_map(|claim| match &claim.answer {
+        Answer::Race(test) => Some(test),
+        _ => None,
+    });
+    // As of findings: tails and losses come along as precise as they are.
+    let is_awaited = |goal: &&Goal| {
+        matches!(goal.metric, Metric::Rate | Metric::Cpu | Metric::PerCpu | Metric::CpuUsed)
     };
-    load_of(result, Some(pps)).ok_or_else(|| DemandAnswer::Unanswerable(why()))
+    let tests = scenario.goals.iter().chain(of_claims).filter(is_awaited);
+    let figures = tests.filter_map(|goal| {
+        let sides = field.sides(goal).ok()?;
+        Some((goal, Figure::of(goal, sides, data, findings, scenario.matters)?))
+    });
+    let is_open = |(goal, figure): (&Goal, Figure)| {
+        let answers = figure.answers(goal);
+        all(answers.iter().map(|(_, it)| it.answer)) == pairs::Answer::Undecided
+    };
+    let open: Vec<bool> = figures.map(is_open).collect();
+    [open.iter().filter(|open| **open).count(), open.len()]
 }
 
 fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> DemandAnswer {
@@ -245,24 +351,14 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> De
             "the base's own cost drifted faster than pairs absorb".to_owned(),
         );
     }
-    let (arm, over) = match sides(goal, result) {
+    let (arm, over) = match Field::of(result).sides(goal) {
         Ok(sides) => sides,
         Err(answer) => return answer,
     };
-    let pairs = match over {
-        Some(over) => paired(data, goal.metric, [over, arm]),
-        None => alone(data, goal.metric, arm),
-    };
-    // The looks at the arm were looks at this, too; those at the base are those at its twin.
-    let looked = arm.0.max(1);
-    let mut of_arm = result.findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
-    let Some(finding) = of_arm.find(|finding| finding.comparison.look.number > 0) else {
+    let Some(figure) = Figure::of(goal, (arm, over), data, &result.findings, matters) else {
         return DemandAnswer::Undecided("nothing of it can be compared".to_owned());
     };
-    let (look, rule) = (finding.comparison.look, rule_of(goal, matters));
-    let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
-    let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
-    let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
+    let found = &figure.found;
     let (Some(estimate), Some(interval)) = (found.estimate, found.interval) else {
         let doubt = found.judge(None).doubt.map_or_else(String::new, |doubt| format!(": {doubt}"));
         return DemandAnswer::Undecided(format!("no interval{doubt}"));
@@ -289,10 +385,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> De
             if goal.metric.has_no_load() { "generations" } else { "segments" },
         ),
     };
-    let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];
-    let limits = limits.into_iter().flatten();
-    let answered: Vec<_> =
-        limits.map(|limit| (limit, found.answer(limit, noise.as_ref()))).collect();
+    let answered = figure.answers(goal);
     let bounded = |&(limit, it): &(Limit, pairs::Answered)| {
         bounded(goal, result, arm, over, (limit, it.answer))
     };

@@ -109,6 +109,33 @@ fn a_ratio_of_two_arms_is_confirmed_refuted_or_left_open() {
     assert_judged(&result, &claim("at_least = 0.01, at_most = 0.1"), Refuted, "0.200 times");
 }
 
+/// Else a race would end at the width that it wants of every verdict, with the rest of its time to go.
+#[test]
+fn a_limit_on_a_cost_or_a_rate_is_waited_for_until_it_is_decided() {
+    let result = race(|s| cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 }));
+    let open = |test: &str| {
+        let scenario = scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {test} }}"));
+        let data = Data { segments: &result.segments, trials: &[] };
+        undecided_limits(&Field::of(&result), data, &result.findings, &scenario)
+    };
+    let cpu = "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 200_000";
+    for (limit, is_open) in [("at_most = 0.1", 0), ("at_most = 0.25", 0), ("at_most = 0.2001", 1)] {
+        assert_eq!(open(&format!("{cpu}, {limit}")), [is_open, 1], "{limit}");
+    }
+    assert_eq!(
+        open("metric = 'records/s', arm = 'packet', load_pps = 50_000, at_least = 1.0"),
+        [0, 1]
+    );
+    // What never will be decided, and what comes along as precise as it is.
+    for test in [
+        "metric = 'CPU per record', arm = 'gone', over = 'packet', load_pps = 200_000, at_most = 1.0",
+        "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 14_880_000, at_most = 1.0",
+        "metric = 'loss', arm = 'packet', load_pps = 50_000, at_least = 0.001",
+    ] {
+        assert_eq!(open(test), [0, 0], "{test}");
+    }
+}
+
 #[test]
 fn the_base_itself_can_be_asked_for_a_value() {
     let result = race(|s| {
