@@ -413,13 +413,16 @@ fn count_behind(found: &[Interface], options: Options) -> (Option<Behind>, Optio
 }
 
 /// What a user of a veth has to know before the counters of sent frames can be read. The driver takes frames
-/// where the far end has NAPI, but wakes that for `XDP_TX` only where it has a program (`veth_xdp_flush`).
+/// where the far end has NAPI, but wakes that for `XDP_TX` only where it has a program (`veth_xdp_flush`). A program
+/// is not told which checksums were left to a device, and a frame that it redirects is no socket buffer any more that
+/// knows.
 fn far_end_of_veth(interface: &str, counted: bool) -> String {
     let counted = if counted { " (counted as tx_refused)" } else { "" };
     format!(
         "`{interface}` is a veth: what the program sends by it gets to a far end that has an XDP program as \
          well; otherwise the kernel drops it{counted} or, where GRO is on at the far end, takes redirected \
-         frames and leaves those of XDP_TX in a queue, uncounted"
+         frames and leaves those of XDP_TX in a queue, uncounted; TCP and UDP whose checksums its other end leaves to a device \
+         go on without, and receivers drop them: `ethtool -K IF tx off` there"
     )
 }
 
