@@ -299,7 +299,8 @@ pub(crate) struct RaceArguments {
     /// Offered loads, frames per second, separated by commas
     #[arg(long, value_name = "PPS", value_delimiter = ',')]
     pub(crate) load: Vec<u64>,
-    /// How long arms are measured at most; the race ends earlier when every verdict is decided
+    /// How long arms are measured at most; the race ends earlier when every verdict is decided. With --wakeup, how
+    /// long all of it takes
     #[arg(long, value_name = "SECONDS")]
     pub(crate) time: Option<u64>,
     /// Generations of fresh processes that the time is divided among

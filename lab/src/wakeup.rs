@@ -39,6 +39,11 @@ pub const SCHEMA: &str = "laneway-idle/1";
 const PROBES: [usize; 2] = [250, 2_000];
 /// Windows without traffic: in the short version and in the long one.
 const IDLE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// The same at least, however little time there is.
+const PROBES_MIN: usize = 20;
+const IDLE_MIN: Duration = Duration::from_millis(200);
+/// Of the time of an arm and policy, the part that goes into the window.
+const IDLE_PART: u32 = 5;
 /// Between two probes: this, give or take half of it.
 const INTERVAL_NS: u64 = 20_000_000;
 /// From the start of an arm to the first window, and from the last probe to the report.
@@ -97,13 +102,14 @@ impl IdleRow {
 }
 
 /// Runs every arm of `scenario` under every idle policy and writes `idle.json`. An arm whose spec
-/// names a policy keeps it.
+/// names a policy keeps it. All of it takes `time`, if one is given, as nearly as a policy's fewest probes allow.
 ///
 /// # Errors
 /// When there is no result. Optional arms that do not start are left out with their reason.
 pub fn run(
     mut scenario: Scenario,
     options: &Options<'_>,
+    time: Option<Duration>,
     mut show: impl FnMut(&IdleRow),
 ) -> Result<IdleResult, RaceError> {
     // Every arm counts: what is measured here is waiting, and one cable is enough for it.
@@ -124,6 +130,11 @@ pub fn run(
         Instruments::attach(&sending, scenario.tso)?,
     )?;
     let version = usize::from(options.length == crate::race::Length::Full);
+    let policies: usize = scenario.arms.iter().map(|arm| specs(arm).len()).sum();
+    let extent = match time {
+        Some(time) => extent_within(time / policies.max(1) as u32),
+        None => (IDLE[version], PROBES[version]),
+    };
     let mut rows = Vec::new();
     for arm in &scenario.arms {
         for (policy, lane) in specs(arm) {
@@ -145,7 +156,6 @@ pub fn run(
                 probes: 0,
                 latencies_ns: Vec::new(),
             };
-            let extent = (IDLE[version], PROBES[version]);
             measure(&bench, arm_process, arm, &mut row, extent, options.interrupted)?;
             show(&row);
             rows.push(row);
@@ -163,6 +173,14 @@ pub fn run(
     };
     write_json(&options.out.join("idle.json"), &result)?;
     Ok(result)
+}
+
+/// The window and the probes of an arm and policy that have so much time.
+fn extent_within(time: Duration) -> (Duration, usize) {
+    let time = time.saturating_sub(SETTLE * 2);
+    let idle = (time / IDLE_PART).max(IDLE_MIN);
+    let probes = time.saturating_sub(idle).as_nanos() / u128::from(INTERVAL_NS);
+    (idle, usize::try_from(probes).unwrap_or(usize::MAX).max(PROBES_MIN))
 }
 
 /// Takes out the arms that are programs with command lines, and gives a sentence for each.
@@ -340,6 +358,17 @@ mod tests {
 
     fn arm(lane: &str) -> ArmPlan {
         toml::from_str(&format!("lane = \"{lane}\"")).unwrap()
+    }
+
+    #[test]
+    fn a_policy_has_the_probes_that_its_time_allows() {
+        // A minute for two lanes under three policies each.
+        let (idle, probes) = extent_within(Duration::from_secs(10));
+        assert_eq!((idle, probes), (Duration::from_millis(1_960), 392));
+        for short in [0, 1, 250, 500] {
+            let (idle, probes) = extent_within(Duration::from_millis(short));
+            assert_eq!((idle, probes), (IDLE_MIN, PROBES_MIN), "{short} ms");
+        }
     }
 
     #[test]

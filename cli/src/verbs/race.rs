@@ -22,6 +22,7 @@ use progress::ProgressLine;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 pub(crate) fn run<P: AppTable, L: LaneTable>(
     arguments: &RaceArguments,
@@ -49,7 +50,8 @@ pub(crate) fn run<P: AppTable, L: LaneTable>(
     })?;
 
     if arguments.wakeup {
-        return wake(asked.scenario, &options(arguments, &out, &interrupted, &tables), json);
+        let options = options(arguments, &out, &interrupted, &tables);
+        return wake(asked.scenario, &options, arguments.time.map(Duration::from_secs), json);
     }
     let mut worst = Exit::Done;
     for (variant, scenario) in races {
@@ -130,11 +132,16 @@ fn print_outcome(
 }
 
 /// `--wakeup`: idle lanes instead of a race.
-fn wake(scenario: Scenario, options: &Options<'_>, json: bool) -> Result<Exit, Failure> {
+fn wake(
+    scenario: Scenario,
+    options: &Options<'_>,
+    time: Option<Duration>,
+    json: bool,
+) -> Result<Exit, Failure> {
     let show = |row: &wakeup::IdleRow| {
         terminal::note(&format!("{:<20} idle={:<12} done", row.arm, row.policy));
     };
-    let result = wakeup::run(scenario, options, show).map_err(failure)?;
+    let result = wakeup::run(scenario, options, time, show).map_err(failure)?;
     if json {
         let value = serde_json::to_value(&result).map_err(Failure::input)?;
         terminal::print_json(&value, false)?;
