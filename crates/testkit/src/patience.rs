@@ -7,7 +7,7 @@
 //! hold: `waits_max` waits in vain take at least half as many naps. Does not judge a lane that is
 //! awake for nothing; the behaviours that count turns do.
 
-use laneway_core::Wake;
+use laneway_core::{ClockDomain, Wake};
 use std::{thread, time::Duration};
 
 /// What a wait should have taken that ended at once for nothing.
@@ -17,12 +17,19 @@ const NAP: Duration = Duration::from_millis(10);
 pub struct Patience {
     waits_left: usize,
     is_woken: bool,
+    nap: Duration,
 }
 
 impl Patience {
     /// For so many waits in vain.
     pub fn new(waits_max: usize) -> Patience {
-        Patience { waits_left: waits_max, is_woken: false }
+        Patience { waits_left: waits_max, is_woken: false, nap: NAP }
+    }
+
+    /// The same on this lane's clock: where time is virtual nothing comes of a nap.
+    pub fn on(self, clock: ClockDomain) -> Patience {
+        let nap = if clock == ClockDomain::Virtual { Duration::ZERO } else { self.nap };
+        Patience { nap, ..self }
     }
 
     /// No wait is left.
@@ -38,7 +45,7 @@ impl Patience {
     /// Waits as `wait` does, after a nap if the last one promised what did not come.
     pub fn wait(&mut self, wait: impl FnOnce() -> Wake) {
         if self.is_woken {
-            thread::sleep(NAP);
+            thread::sleep(self.nap);
         }
         self.waits_left = self.waits_left.saturating_sub(1);
         self.is_woken = wait() == Wake::Ready;

@@ -103,7 +103,7 @@ impl<'r, R: Rig> Bench<'r, R> {
         mut is_done: impl FnMut(&mut R::Lane, usize) -> bool,
     ) -> usize {
         let mut arrived = 0;
-        let mut patience = Patience::new(WAITS_MAX);
+        let mut patience = Patience::new(WAITS_MAX).on(self.lane.clock_domain());
         while !patience.is_over() && !is_done(&mut self.lane, arrived) {
             let burst = ok(self.lane.receive(port));
             let empty = burst.is_empty();
