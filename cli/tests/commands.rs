@@ -193,7 +193,7 @@ fn a_program_that_does_not_count_is_raced_for_its_cpu_time_alone() {
     let race = |option: &str| {
         let mut command = shipped::race(&turn.folder, "lanes", &[("burst = 64", "burst = 16")]);
         command.args(["--variant", "count-64", "--lane", "socket:rcvbuf=4m", option, &arm]);
-        let load = ["--load", "2000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+        let load = ["--load", "2000", "--generations", "3", "--rounds", "1", "--segment-ms", "100"];
         command.args(load).output().expect("the program starts")
     };
     let output = race("--arm-uncounted");

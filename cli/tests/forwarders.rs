@@ -34,7 +34,7 @@ impl Race {
         lanes.iter().for_each(|lane| {
             command.args(["--lane", lane]);
         });
-        let short = ["--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+        let short = ["--generations", "3", "--rounds", "1", "--segment-ms", "100"];
         command.args(short).args(arguments).output().expect("the program starts")
     }
 

@@ -53,7 +53,7 @@ impl Race {
     /// Races `lanes` in `variant`, shortly, at a load that all can bear.
     fn race(&self, variant: &str, lanes: &[&str]) -> RaceResult {
         let short =
-            ["--load", "5000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+            ["--load", "5000", "--generations", "3", "--rounds", "1", "--segment-ms", "100"];
         let output = self.run(lanes, &[&["--variant", variant][..], &short].concat());
         assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
         self.result(variant)
@@ -113,7 +113,7 @@ fn counted_frames_close_the_ledger_and_what_cannot_be_opened_is_left_out_with_it
         "--load",
         "5000",
         "--generations",
-        "4",
+        "3",
         "--rounds",
         "1",
         "--segment-ms",
@@ -141,7 +141,7 @@ fn what_bounces_is_counted_at_the_far_end() {
 #[test]
 fn what_goes_across_comes_out_of_the_other_port_and_what_overload_loses_has_a_name() {
     let Some(race) = Race::new("across") else { return };
-    let load = ["--load", "1000000", "--generations", "4", "--rounds", "1", "--segment-ms", "100"];
+    let load = ["--load", "1000000", "--generations", "3", "--rounds", "1", "--segment-ms", "100"];
     race.run(&["packet", "afxdp"], &[&["--variant", "across-64"][..], &load].concat());
     let result = race.result("across-64");
     closes(&result);
@@ -177,7 +177,7 @@ fn a_peer_is_started_counted_and_ended() {
 #[test]
 fn every_wake_up_probe_is_seen() {
     let Some(race) = Race::new("wakeup") else { return };
-    let output = race.run(&["packet:idle=block"], &["--wakeup"]);
+    let output = race.run(&["packet:idle=block"], &["--wakeup", "--time", "2"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = std::fs::read_to_string(race.0.folder.join("idle.json")).expect("it is written");
     let result: IdleResult = serde_json::from_str(&text).expect("a result");

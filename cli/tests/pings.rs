@@ -32,7 +32,7 @@ fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laneway"));
     command.arg("race").arg(&scenario).arg("--out").arg(folder).args(["--variant", variant]);
     command
-        .args(["--generations", "4", "--rounds", "1", "--segment-ms", "100", "--verbose"])
+        .args(["--generations", "3", "--rounds", "1", "--segment-ms", "100", "--verbose"])
         .args(more);
     command.output().expect("the program starts")
 }

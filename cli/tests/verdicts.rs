@@ -97,7 +97,7 @@ fn a_planted_slow_down_is_worse_and_the_same_lane_twice_is_not() {
 fn frames_delivered_twice_make_the_run_invalid() {
     let Some(race) = Race::new("twice") else { return };
     let twice = "[[arm]]\nname = \"twice\"\nlane = \"packet\"\nplant = { count-twice = { every = 1000 } }\n";
-    let load = ["--load", "20000", "--generations", "4", "--rounds", "1", "--segment-ms", "200"];
+    let load = ["--load", "20000", "--generations", "3", "--rounds", "1", "--segment-ms", "200"];
     let output = race.run_with(&HURRIED, &format!("{HONEST}{twice}"), &load);
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     let printed = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
@@ -111,7 +111,7 @@ fn a_generator_that_lags_gives_no_verdict_and_no_invalid_race() {
     let Some(race) = Race::new("late") else { return };
     // Far beyond what a socket sends here.
     let load = ["--load", "2000000", "--generator", "packet"];
-    let short = ["--generations", "3", "--rounds", "3", "--segment-ms", "100"];
+    let short = ["--generations", "3", "--rounds", "3", "--segment-ms", "20"];
     let output = race.run(HONEST, &[&load[..], &short].concat());
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let result = race.result();
@@ -135,7 +135,7 @@ fn the_arms_of_the_shipped_scenario_close_their_ledgers() {
     let Some(race) = Race::new("arms") else { return };
     let arms = ["packet", "packet:batch", "afxdp", "xdp"];
     let arms = arms.map(|lane| format!("[[arm]]\nlane = \"{lane}\"\n")).concat();
-    let load = ["--load", "5000", "--generations", "4", "--rounds", "1", "--segment-ms", "200"];
+    let load = ["--load", "5000", "--generations", "3", "--rounds", "1", "--segment-ms", "200"];
     let output = race.run_with(&HURRIED, &arms, &load);
     assert!(output.status.code().is_some_and(|code| code != 2), "{output:?}");
     let result = race.result();
