@@ -103,10 +103,13 @@ fn bitcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     let bits = match args {
         [_, _] => 0..text.len() * 8,
         [_, _, start, end, unit @ ..] if unit.len() < 2 => {
-            let part = Part::read(start, Some(end), unit.first())?;
-            // An end before the start is nothing, also if both are before the string.
+            let part = Part::read(start, Some(end), None)?;
+            // An end before the start is nothing, also if both are before the string, and whatever the unit is.
             let is_nothing = part.start < 0 && part.end < 0 && part.start > part.end;
-            if is_nothing { 0..0 } else { part.bits(text.len()) }
+            match is_nothing {
+                true => 0..0,
+                false => Part::read(start, Some(end), unit.first())?.bits(text.len()),
+            }
         }
         _ => return Err(SYNTAX),
     };

@@ -605,6 +605,25 @@ fn cut_off_the_greatest(config: Config) {
     assert_eq!(world.ask(small, "CONFIG SET maxmemory-clients 0"), "+OK\r\n");
 }
 
+/// As redis-server 7.0 reads it; found by commands drawn at random.
+#[test]
+fn bits_are_counted_before_a_unit_is_read_that_is_none_where_there_are_none() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("SET k foobar", "+OK\r\n"),
+            ("BITCOUNT k -1 -2 more", ":0\r\n"),
+            ("BITCOUNT k -2 -1 more", "-ERR syntax error\r\n"),
+            ("BITCOUNT k 0 -1 bit", ":26\r\n"),
+            ("BITCOUNT none 0 -1 more", ":0\r\n"),
+            ("BITCOUNT k -1 much more", "-ERR value is not an integer or out of range\r\n"),
+        ],
+    );
+}
+
 #[test]
 fn more_clients_than_files_cannot_be_configured() {
     let config = Config { clients_limit: 958, ..Config::default() };
