@@ -69,7 +69,8 @@ fn frames_of_lane_uring_are_finished_alike() {
 #[test]
 fn lane_afxdp_finishes_what_a_neighbour_on_a_veth_left_to_a_device() {
     let open: Open<AfXdp> = |spec| Ok(open_afxdp(spec)?.finishing_checksums());
-    for spec in ["afxdp", "afxdp:generic", "afxdp:sg"] {
+    // Frames of several buffers take Linux 6.6.
+    for spec in ["afxdp", "afxdp:generic", "afxdp:sg,allow=multi-buffer"] {
         shows_whole_checksums(open, spec);
     }
 }
