@@ -73,8 +73,8 @@ const POLLING_MIN: f64 = 0.5;
 const TOP_PPS: u64 = 20_000_000;
 const CLOSED_TRIES: usize = 3;
 const TOP_LENGTH: Duration = Duration::from_millis(50);
-/// Segments more of an arm at most that were replaced in vain, in a generation, than those that were not: what a
-/// generator can never keep is not offered twice each time.
+/// By how many the replacements of an arm that were in vain may exceed those that were of use, before another one:
+/// what a generator can never keep is not offered twice each time.
 const IN_VAIN_MAX: u32 = 1;
 /// How long a closed loop of so many requests may take.
 const COUNTED_MAX: Duration = Duration::from_secs(600);

@@ -212,9 +212,9 @@ pub(super) struct Field<'a> {
 
 impl Field<'_> {
     fn of(result: &RaceResult) -> Field<'_> {
-        let name = |arm: &'_ crate::result::Arm| !arm.is_noise_floor;
+        let arms = result.arms.iter();
         Field {
-            arms: result.arms.iter().map(|arm| name(arm).then_some(arm.name.as_str())).collect(),
+            arms: arms.map(|arm| (!arm.is_noise_floor).then_some(arm.name.as_str())).collect(),
             loads_pps: &result.loads_pps,
             saturating_pps: result.saturating_pps,
             counts_requests: !result.closed_requests.is_empty(),
