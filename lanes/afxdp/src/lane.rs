@@ -62,6 +62,10 @@ struct Port {
     statistics: sys::XdpStatistics,
     zero_copy: bool,
     need_wakeup: bool,
+    /// In copy mode, descriptors that one call sends.
+    tx_budget: u32,
+    /// A call that sends shows how far it got (`Granted::shows_place`).
+    shows_place: bool,
     busy_poll: Option<BusyPoll>,
     multi_buffer: bool,
     /// Checksums that were left to a device are looked for, and how many there were.
@@ -215,6 +219,8 @@ impl AfXdp {
         self.ports.push(Port {
             zero_copy: socket.granted().zero_copy,
             need_wakeup: config.need_wakeup,
+            tx_budget: socket.granted().tx_budget,
+            shows_place: socket.granted().shows_place,
             busy_poll: config.busy_poll.filter(|_| socket.granted().busy_poll),
             multi_buffer: config.multi_buffer,
             finishes: false,
@@ -336,6 +342,8 @@ impl AfXdp {
         }
         port.stalled = false;
         let mut waiting = plane.ports[index].rings.tx.waiting();
+        // What a kernel that does not show how far it got may have left after its budget: so many calls send it.
+        let mut calls_unseen = if port.shows_place { 0 } else { waiting / port.tx_budget };
         while waiting > 0 {
             let answer = sys::wake_transmit(port.socket.fd());
             let left = plane.ports[index].rings.tx.waiting();
@@ -351,23 +359,25 @@ impl AfXdp {
                 }
                 Some(libc::EINTR) => {}
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.gone(index)),
-                // In copy mode: the driver dropped the frame it was just given, because its queue is full. So
-                // it would drop the others: they wait in the ring. What empties that queue may need this
-                // CPU (on veth the far end's NAPI thread), and would get it only when this worker's time is
-                // up: under overload most frames were forwarded for nothing.
-                Some(libc::EBUSY) if !port.zero_copy && left < waiting => {
+                // In copy mode: the driver dropped the frame it was just given, because its queue is full or the link
+                // has no carrier. So it would drop the others: they wait in the ring. What empties that queue may
+                // need this CPU (on veth the far end's NAPI thread), and would get it only when this worker's time
+                // is up: under overload most frames were forwarded for nothing.
+                Some(libc::EBUSY) if !port.zero_copy => {
                     if waiting - left > 1 {
                         port.stall.ended();
                     }
-                    if !(port.stall.is_bearable(monotonic_ns()) && plane.keep_dropped(index)) {
-                        plane.count_refused(index);
-                    }
-                    port.stalled = left > 0;
+                    let keeps = port.stall.is_bearable(monotonic_ns());
+                    // SAFETY: in copy mode the kernel transmits in the calls `wake_transmit` and `poll`, which this
+                    // thread alone makes on the socket.
+                    unsafe { plane.driver_dropped(index, waiting, port.shows_place, keeps) };
+                    port.stalled = plane.ports[index].rings.tx.waiting() > 0;
                     thread::yield_now();
                     return Ok(());
                 }
                 // The call's budget is used up: go on.
                 Some(libc::EAGAIN) if left < waiting => port.stall.ended(),
+                Some(libc::EAGAIN) if calls_unseen > 0 => calls_unseen -= 1,
                 // No memory, no send buffer, a stopped queue: try again with the next burst.
                 Some(_) => {
                     port.stalled = true;

@@ -276,28 +276,43 @@ impl Plane {
         take_back(counters, frames, bytes);
     }
 
-    /// The kernel took the last descriptor off the transmit ring and says that it was not sent: keeps
-    /// the frame, to be sent again, if `lend` provided it. False if not.
-    pub(crate) fn keep_dropped(&mut self, port: usize) -> bool {
+    /// In a call that began with `waiting` descriptors in the transmit ring of `port`, the driver dropped the frame
+    /// that the kernel took last. One that `lend` provided is sent again, ahead of those behind it, if `keeps`; any
+    /// other is counted as refused. A kernel that does not show after each call how far it got (`shows`) leaves
+    /// unknown which frame it was: then none is kept.
+    ///
+    /// # Safety
+    /// The kernel reads the transmit ring only during calls of this thread: copy mode.
+    pub(crate) unsafe fn driver_dropped(
+        &mut self,
+        port: usize,
+        waiting: u32,
+        shows: bool,
+        keeps: bool,
+    ) {
         let Plane { umem, ports, borrowed, .. } = self;
-        let PlanePort { rings, counters, dropped, .. } = &mut ports[port];
-        match rings.tx.taken(1) {
-            Some(last) if borrowed[umem.frame_of(last.addr) as usize] => {
-                counters.tx_retries += 1;
-                dropped.push(last);
-                true
-            }
-            _ => false,
+        let PlanePort { rings: Rings { tx, .. }, counters, dropped, .. } = &mut ports[port];
+        if !shows {
+            let bytes = tx.left(0).or_else(|| tx.taken(1)).map_or(0, |desc| desc.len);
+            return take_back(counters, 1, u64::from(bytes));
         }
-    }
-
-    /// The kernel took the last descriptor off the transmit ring and says that it was not sent.
-    pub(crate) fn count_refused(&mut self, port: usize) {
-        let PlanePort { rings, counters, .. } = &mut self.ports[port];
-        let Some(last) = rings.tx.taken(1) else { return };
+        if tx.waiting() == waiting {
+            // The index is shown only when a frame was sent: it was the first.
+            let is_more =
+                |i: &u32| tx.left(*i).is_some_and(|desc| desc.options & XDP_PKT_CONTD != 0);
+            let parts = 1 + (0..waiting).take_while(is_more).count() as u32;
+            tx.took_unshown(parts);
+        }
+        let Some(last) = tx.taken(1) else { return };
+        if keeps && borrowed[umem.frame_of(last.addr) as usize] {
+            counters.tx_retries += 1;
+            dropped.push(last);
+            // The kernel copies what it sends, and has freed the copy: the frame is back already.
+            return self.reap();
+        }
         let mut bytes = u64::from(last.len);
         for back in 2.. {
-            match rings.tx.taken(back) {
+            match tx.taken(back) {
                 Some(desc) if desc.options & XDP_PKT_CONTD != 0 => bytes += u64::from(desc.len),
                 _ => break,
             }
@@ -435,7 +450,7 @@ impl Plane {
     }
 
     /// Takes back frames that the kernel has sent, of every port: one that only transmits is never
-    /// received on, and its frames are missing elsewhere. Those to be sent again go to the transmit ring.
+    /// received on, and its frames are missing elsewhere. Those to be sent again go first in the transmit ring.
     pub(crate) fn reap(&mut self) {
         let Plane { umem, ports, free, .. } = self;
         for PlanePort { rings, counters, transmitting, has_unsent, dropped, .. } in ports {
@@ -448,7 +463,9 @@ impl Plane {
                     && let Some(at) = dropped.iter().position(|desc| desc.addr == addr)
                 {
                     let desc = dropped.swap_remove(at);
-                    if rings.tx.push(desc) {
+                    // SAFETY: only `driver_dropped` fills the list. Its caller promised that the kernel reads the ring
+                    // during calls alone, and none is made here; it leaves the place exact.
+                    if unsafe { rings.tx.push_front(desc) } {
                         *has_unsent = true;
                         continue;
                     }

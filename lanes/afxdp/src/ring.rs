@@ -13,7 +13,8 @@
 //!                    kernel loads consumer (acquire)          ◀──  we store consumer (release)
 //! ```
 //!
-//! Each side works on private copies of the indices and touches the shared ones once per burst. The
+//! Each side works on private copies of the indices and touches the shared ones once per burst. The exception is
+//! [`Producer::push_front`], for a kernel that reads the ring only during calls of this thread. The
 //! memory is a trait so that the same protocol code runs on the kernel's mapping, on the heap under
 //! Miri, and on loom's model of memory. What it does not do: system calls, and knowing what slots mean.
 
@@ -158,7 +159,7 @@ pub(crate) struct Producer<T, M: RingMemory<T> = SharedMemory<T>> {
     next: u32,
     /// The last published value of `next`.
     published: u32,
-    /// A lower bound of the consumer's index.
+    /// A lower bound of the consumer's index; ahead of the shared one after [`took_unshown`](Self::took_unshown).
     consumed: u32,
     _slots: PhantomData<T>,
 }
@@ -175,7 +176,7 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
     pub(crate) fn space(&mut self, want: u32) -> u32 {
         let entries = self.memory.entries();
         if entries - self.next.wrapping_sub(self.consumed) < want {
-            self.consumed = self.memory.load_consumer();
+            self.look();
         }
         entries - self.next.wrapping_sub(self.consumed)
     }
@@ -203,9 +204,49 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
         }
     }
 
+    /// Takes note of the index that the other side shows, unless it is known to be further already.
+    fn look(&mut self) {
+        let shown = self.memory.load_consumer();
+        if shown.wrapping_sub(self.consumed) <= self.memory.entries() {
+            self.consumed = shown;
+        }
+    }
+
+    /// The other side has taken `slots` more of the published ones than its index shows.
+    pub(crate) fn took_unshown(&mut self, slots: u32) {
+        let taken = slots.min(self.waiting());
+        self.consumed = self.consumed.wrapping_add(taken);
+    }
+
+    /// Writes one slot in front of those that the other side has not taken, which move back by one; false when full.
+    ///
+    /// # Safety
+    /// The other side reads no slot during this call, and what is known of its place is exact.
+    #[must_use]
+    pub(crate) unsafe fn push_front(&mut self, value: T) -> bool {
+        self.look();
+        if self.space(1) == 0 {
+            return false;
+        }
+        let mut index = self.next;
+        while index != self.consumed {
+            let before = index.wrapping_sub(1);
+            // SAFETY: consumed <= before < next, so it was written, and only this side writes.
+            let moved = unsafe { self.memory.read(before) };
+            // SAFETY: `index` is free (it is `next`, and there is space) or was moved on already, and the other side
+            // reads none now, as the caller promises.
+            unsafe { self.memory.write(index, moved) };
+            index = before;
+        }
+        // SAFETY: as above.
+        unsafe { self.memory.write(index, value) };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
     /// Published slots that the other side has not taken yet.
     pub(crate) fn waiting(&mut self) -> u32 {
-        self.consumed = self.memory.load_consumer();
+        self.look();
         self.published.wrapping_sub(self.consumed)
     }
 
@@ -222,7 +263,7 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
     /// The value `back` slots before the consumer's index (1 is the slot taken last), as long as it
     /// has not been overwritten. For accounting of what the other side reports about it.
     pub(crate) fn taken(&mut self, back: u32) -> Option<T> {
-        self.consumed = self.memory.load_consumer();
+        self.look();
         let index = self.consumed.wrapping_sub(back);
         if back == 0 || self.next.wrapping_sub(index) > self.memory.entries() {
             return None;

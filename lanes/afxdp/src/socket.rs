@@ -37,6 +37,9 @@ pub(crate) struct Granted {
     pub(crate) busy_budget: u32,
     /// Frames that one send call may carry in copy mode.
     pub(crate) tx_budget: u32,
+    /// In copy mode the consumer's index of the transmit ring shows, after a call that sent a frame, what the kernel
+    /// took: since Linux 6.17 (`__xsk_tx_release`). Before, it lags until the kernel runs out of what it had seen.
+    pub(crate) shows_place: bool,
 }
 
 /// Frames per send call before Linux 6.17, and its lowest setting since.
@@ -199,10 +202,10 @@ fn map<T: RingSlot>(
 /// copy mode each frame in flight is charged to it.
 fn set_transmit_limits(fd: BorrowedFd<'_>, config: &Config, granted: &mut Granted) {
     let budget = config.tx_entries;
-    if budget > TX_BUDGET_DEFAULT
-        && sys::set_option(fd, sys::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &budget).is_ok()
-    {
+    if sys::set_option(fd, sys::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &budget).is_ok() {
         granted.tx_budget = budget;
+        // Of the same release as the option.
+        granted.shows_place = true;
     }
     let bytes = (config.tx_entries as usize * config.frame_bytes).min(i32::MAX as usize / 2);
     // Without the privilege the default stays, which means shorter bursts, nothing worse.

@@ -103,6 +103,43 @@ impl World {
         descs
     }
 
+    /// One call of the kernel in copy mode, as Linux transmits since 6.17: it sends `sent` descriptors, whole frames;
+    /// then the driver drops the next frame, if there is one, which is given back at once. Its place in the ring is
+    /// shown when something was sent, or never unless `shows`. Returns what was sent.
+    fn kernel_calls(&mut self, port: usize, sent: usize, shows: bool) -> Vec<XdpDesc> {
+        let waiting = self.plane.ports[port].rings.tx.waiting();
+        let kernel = &mut self.kernel[port];
+        if shows && kernel.tx.peek(0).is_none() {
+            kernel.tx.release();
+        }
+        kernel.tx.refresh();
+        let descs: Vec<XdpDesc> = iter::from_fn(|| kernel.tx.pop()).take(sent).collect();
+        for desc in &descs {
+            assert!(self.kernel_has.insert(self.plane.umem.frame_of(desc.addr)), "sent twice");
+            kernel.sent.push(desc.addr);
+        }
+        let mut drops = false;
+        while let Some(desc) = kernel.tx.pop() {
+            drops = true;
+            assert!(!self.kernel_has.contains(&self.plane.umem.frame_of(desc.addr)), "sent twice");
+            assert!(kernel.completion.push(desc.addr));
+            if desc.options & XDP_PKT_CONTD == 0 {
+                break;
+            }
+        }
+        kernel.completion.publish();
+        if shows && !descs.is_empty() {
+            kernel.tx.release();
+        }
+        if drops {
+            // SAFETY: the kernel is this test, on this thread.
+            unsafe { self.plane.driver_dropped(port, waiting, shows, true) };
+            self.plane.publish();
+        }
+        self.check();
+        descs
+    }
+
     /// The kernel completes up to `count` sent frames, the newest first: order is not promised.
     fn kernel_completes(&mut self, port: usize, count: usize) {
         let kernel = &mut self.kernel[port];
@@ -340,58 +377,98 @@ fn a_frame_of_more_buffers_than_the_kernel_sends_is_counted() {
     }
 }
 
+/// A kernel that shows its place in the ring after a call that sent something: [`World::kernel_calls`].
+const SHOWS: bool = true;
+
 #[test]
 fn a_send_that_the_driver_drops_is_taken_back_from_the_counters() {
-    let mut w = world();
-    w.kernel_receives(0, 2, 60, 1);
-    w.turn(0, Verdict::Tx);
-    w.kernel_transmits(0, 2);
-    w.plane.count_refused(0);
-    let c = w.counters(0);
-    assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (0, 0, 1));
+    // As the first of a call, whose place is not shown, and behind one that was sent.
+    for sent in [0, 1] {
+        let mut w = world();
+        w.kernel_receives(0, 1, 70, 1);
+        w.kernel_receives(0, 2, 60, 1);
+        w.kernel_receives(0, 1, 80, 1);
+        w.turn(0, Verdict::Tx);
+        w.kernel_calls(0, sent, SHOWS);
+        let (frames, bytes) = [(2, 200), (2, 150)][sent];
+        let c = w.counters(0);
+        assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (frames, bytes, 1));
+        w.kernel_calls(0, 0, SHOWS);
+        let c = w.counters(0);
+        assert_eq!((c.tx_frames, c.drops(DropReason::TxRefused)), (1, 2), "once each");
+    }
 }
 
-/// A frame of a source that the driver dropped was given up.
 #[test]
-fn a_borrowed_frame_that_the_driver_dropped_is_sent_again_when_it_is_back() {
+fn a_kernel_that_does_not_show_its_place_still_has_its_drops_counted() {
+    let mut w = world();
+    w.plane.lend(0, 3);
+    for i in 0..3 {
+        assert!(w.plane.ports[0].burst.frame_mut(i).set_len(60));
+    }
+    w.decide(0, Verdict::Tx);
+    w.kernel_calls(0, 1, !SHOWS);
+    w.kernel_calls(0, 0, !SHOWS);
+    let c = w.counters(0);
+    assert_eq!(
+        (c.tx_frames, c.tx_bytes, c.tx_retries),
+        (1, 60, 0),
+        "which ones they were is not known"
+    );
+    assert_eq!(c.drops(DropReason::TxRefused), 2);
+}
+
+/// A frame of a source that the driver dropped was given up; then it was sent again behind the others.
+#[test]
+fn a_borrowed_frame_that_the_driver_dropped_leaves_in_its_place() {
     let mut w = world();
     w.plane.lend(0, 2);
     for i in 0..2 {
         assert!(w.plane.ports[0].burst.frame_mut(i).set_len(60 + i));
     }
     w.decide(0, Verdict::Tx);
-    let dropped = w.kernel_transmits(0, 1);
-    assert!(w.plane.keep_dropped(0));
+    w.kernel_calls(0, 0, SHOWS);
+    w.kernel_calls(0, 0, SHOWS);
+    w.check();
+    w.turn(0, Verdict::Drop);
+    let sent = w.kernel_transmits(0, 9);
+    assert_eq!(sent.iter().map(|desc| desc.len).collect::<Vec<_>>(), [60, 61]);
+    w.kernel_completes(0, 2);
+    w.turn(0, Verdict::Drop);
+    let c = w.counters(0);
+    assert_eq!((c.tx_frames, c.tx_bytes, c.tx_retries, c.lost()), (2, 121, 2, 0));
+    // One that was received is not kept.
+    w.kernel_receives(0, 1, 60, 1);
+    w.turn(0, Verdict::Tx);
+    w.kernel_calls(0, 0, SHOWS);
+    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 1);
+    // Nor is one kept beyond the end.
+    w.plane.lend(0, 1);
+    assert!(w.plane.ports[0].burst.frame_mut(0).set_len(60));
+    w.decide(0, Verdict::Tx);
+    w.kernel_calls(0, 0, SHOWS);
+    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 1);
+    w.plane.close(0);
+    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 2);
+}
+
+/// Should a kernel give the frame back later, it is not lost either.
+#[test]
+fn a_borrowed_frame_that_is_not_back_yet_is_waited_for() {
+    let mut w = world();
+    w.plane.lend(0, 1);
+    assert!(w.plane.ports[0].burst.frame_mut(0).set_len(60));
+    w.decide(0, Verdict::Tx);
+    let waiting = w.plane.ports[0].rings.tx.waiting();
+    assert_eq!(w.kernel_transmits(0, 1).len(), 1);
+    // SAFETY: the kernel is this test.
+    unsafe { w.plane.driver_dropped(0, waiting, SHOWS, true) };
     assert_eq!(w.plane.ports[0].to_send_again(), (1, 60));
     w.plane.lend(0, 1);
     assert!(w.plane.ports[0].burst.is_empty(), "it goes first");
     w.kernel_completes(0, 1);
     w.turn(0, Verdict::Drop);
-    let sent = w.kernel_transmits(0, 9);
-    assert_eq!(sent.iter().map(|desc| desc.len).collect::<Vec<_>>(), [61, 60]);
-    assert_eq!(sent[1].addr, dropped[0].addr);
-    w.kernel_completes(0, 2);
-    w.turn(0, Verdict::Drop);
-    let c = w.counters(0);
-    assert_eq!((c.tx_frames, c.tx_bytes, c.tx_retries, c.lost()), (2, 121, 1, 0));
-    w.plane.lend(0, 1);
-    assert_eq!(w.plane.ports[0].burst.len(), 1);
-    w.decide(0, Verdict::Drop);
-    // One that was received is not kept.
-    w.kernel_receives(0, 1, 60, 1);
-    w.turn(0, Verdict::Tx);
-    w.kernel_transmits(0, 1);
-    assert!(!w.plane.keep_dropped(0));
-    // Nor is one kept beyond the end.
-    w.plane.lend(0, 1);
-    assert!(w.plane.ports[0].burst.frame_mut(0).set_len(60));
-    w.decide(0, Verdict::Tx);
-    w.kernel_transmits(0, 1);
-    assert!(w.plane.keep_dropped(0));
-    w.plane.close(0);
-    assert_eq!(w.counters(0).drops(DropReason::TxRefused), 1);
-    w.kernel_completes(0, 2);
-    w.turn(0, Verdict::Drop);
+    assert_eq!(w.kernel_transmits(0, 1).len(), 1);
 }
 
 #[test]
@@ -509,5 +586,34 @@ proptest! {
         let census = w.plane.census();
         prop_assert_eq!((census.burst, census.transmitting), (0, 0));
         prop_assert_eq!(census.receiving, PORTS * LIMITS.fill_frames as usize);
+    }
+
+    /// Whatever the driver drops, the frames of a source leave once, in order.
+    #[test]
+    fn what_a_driver_drops_of_a_source_leaves_in_its_place(
+        steps in prop::collection::vec((0..6usize, 0..4usize, any::<bool>()), 1..100),
+    ) {
+        let mut w = world();
+        let (mut given, mut sent) = (Vec::new(), Vec::new());
+        for (frames, calls_send, completes) in steps {
+            w.plane.lend(0, frames);
+            let burst = &mut w.plane.ports[0].burst;
+            for i in 0..burst.len() {
+                let len = 60 + given.len() % 100;
+                prop_assert!(burst.frame_mut(i).set_len(len));
+                given.push(len as u32);
+            }
+            w.decide(0, Verdict::Tx);
+            sent.extend(w.kernel_calls(0, calls_send, SHOWS).iter().map(|desc| desc.len));
+            if completes {
+                w.kernel_completes(0, usize::MAX);
+            }
+        }
+        w.kernel_completes(0, usize::MAX);
+        w.turn(0, Verdict::Drop);
+        sent.extend(w.kernel_transmits(0, usize::MAX).iter().map(|desc| desc.len));
+        prop_assert_eq!(&sent, &given);
+        let c = w.counters(0);
+        prop_assert_eq!((c.tx_frames, c.lost()), (given.len() as u64, 0));
     }
 }

@@ -2,7 +2,7 @@
 //! kernel's stack, and that nothing stays behind. On veth cables, so copy mode only.
 
 use crate::{
-    cables::{NEAR, silent},
+    cables::{FAR, NEAR, silent},
     world::{World, ip},
 };
 use laneway_afxdp::AfXdp;
@@ -10,7 +10,7 @@ use laneway_core::{
     Cap, DropReason, FrameLane, HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Verdict, Wake,
 };
 use laneway_spec::LaneSpec;
-use laneway_testkit::{Patience, UdpFrame, sequence, skip, udp_frames};
+use laneway_testkit::{Patience, UdpFrame, sequence, skip, udp_frames, young_enough};
 use std::{net::UdpSocket, time::Duration};
 
 const PORT: PortId = PortId(0);
@@ -39,6 +39,17 @@ macro_rules! world {
             Err(reason) => return skip(reason),
         }
     };
+}
+
+/// A lane on the first two interfaces with frames of several buffers, or a skip where the kernel is too old.
+macro_rules! lane_of_several_buffers {
+    () => {{
+        let opened = AfXdp::open(&spec("afxdp:sg"), &NEAR[..2], false);
+        if let Err(reason) = young_enough(&opened) {
+            return skip(reason);
+        }
+        opened.unwrap()
+    }};
 }
 
 /// Receives `frames` of ours on a port and gives each burst's verdict to all of them.
@@ -81,7 +92,7 @@ fn zero_copy_on_veth_is_refused_unless_its_absence_is_allowed() {
 #[test]
 fn nothing_stays_attached_after_a_drop() {
     let _world = world!(1, 1500, 1);
-    for text in ["afxdp", "afxdp:generic", "afxdp:sg"] {
+    for text in ["afxdp", "afxdp:generic", "afxdp:sg,allow=multi-buffer"] {
         let lane = open(text).unwrap();
         let attached = laneway_bpf::attachment(NEAR[0]).unwrap();
         let native = lane.caps(PORT).obtained.has(Cap::NativeXdp);
@@ -147,7 +158,7 @@ fn forwarding_between_ports_copies_nothing_and_loses_no_frame() {
 #[test]
 fn a_frame_of_several_buffers_travels_whole() {
     let world = world!(2, 9000, 1);
-    let mut lane = AfXdp::open(&spec("afxdp:sg"), &NEAR[..2], false).unwrap();
+    let mut lane = lane_of_several_buffers!();
     for bytes in [1792, 1793, 3000, 9014] {
         let sent = udp_frames(bytes as u64, 3, bytes);
         world.inject(0, &sent);
@@ -177,7 +188,7 @@ fn a_frame_of_several_buffers_travels_whole() {
 fn a_frame_of_more_buffers_than_the_kernel_sends_is_counted_once() {
     const LONGEST_BYTES: usize = 17 * (2048 - 256);
     let world = world!(2, 65_535, 1);
-    let mut lane = AfXdp::open(&spec("afxdp:sg"), &NEAR[..2], false).unwrap();
+    let mut lane = lane_of_several_buffers!();
     for (sequence, bytes, sent) in [(0, LONGEST_BYTES, 1), (1, LONGEST_BYTES + 1, 0)] {
         world.inject(0, &udp_frames(sequence, 1, bytes));
         settle_all(&mut lane, PORT, 1, Verdict::TxTo(PortId(1)));
@@ -265,6 +276,89 @@ fn a_passed_frame_reaches_the_kernels_stack() {
         world.inject(0, &frames[2..]);
         assert_eq!(settle_all(&mut lane, PORT, 1, Verdict::Drop), [2], "{text}");
         assert_eq!((lane.counters(PORT).passed, lane.counters(PORT).lost()), (2, 0), "{text}");
+    }
+}
+
+/// Sets the far end of the first cable, which takes the near end's carrier or gives it back.
+fn set_far_end(world: &World, state: &str) {
+    let status = world.far.command("ip").args(["link", "set", FAR[0], state]).status();
+    assert!(status.is_ok_and(|status| status.success()), "ip link set {} {state}", FAR[0]);
+}
+
+/// The driver drops each of them as the first of a call, whose place in the ring no kernel shows: they were
+/// counted as sent.
+#[test]
+fn frames_that_a_link_without_carrier_drops_are_counted() {
+    const FRAMES: usize = 40;
+    let world = world!(1, 1500, 1);
+    let mut lane = open("afxdp").unwrap();
+    world.inject(0, &udp_frames(0, FRAMES, 100));
+    let mut received = 0;
+    let mut patience = Patience::new(TURNS_MAX);
+    while received < FRAMES && !patience.is_over() {
+        patience.wait(|| lane.wait(TURN).expect("the interface is there"));
+        let burst = lane.receive(PORT).expect("the interface is there");
+        if received == 0 && !burst.is_empty() {
+            set_far_end(&world, "down");
+        }
+        received += burst.len();
+        for i in 0..burst.len() {
+            burst.set_verdict(i, Verdict::Tx);
+        }
+        lane.settle(PORT).expect("the interface is up");
+    }
+    let mut patience = Patience::new(TURNS_MAX);
+    while lane.counters(PORT).drops(DropReason::TxRefused) < FRAMES as u64 && !patience.is_over() {
+        patience.wait(|| lane.wait(TURN).expect("the interface is there"));
+        lane.receive(PORT).expect("the interface is there");
+    }
+    let counters = lane.counters(PORT);
+    assert_eq!((received, counters.tx_frames, counters.tx_bytes), (FRAMES, 0, 0));
+    assert_eq!(counters.drops(DropReason::TxRefused), FRAMES as u64);
+}
+
+/// They were lost, or left behind those that waited behind them. Before Linux 6.17 the kernel does not show which
+/// they are: there they are counted.
+#[test]
+fn frames_of_a_source_wait_for_a_carrier_and_leave_in_order() {
+    const FRAMES: usize = 40;
+    let world = world!(1, 1500, 1);
+    let mut lane = open("afxdp").unwrap();
+    let frames = udp_frames(0, FRAMES, 100);
+    set_far_end(&world, "down");
+    let burst = lane.lend(PORT, FRAMES).expect("the lane lends");
+    assert_eq!(burst.len(), FRAMES);
+    for (i, bytes) in frames.iter().enumerate() {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()));
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(Verdict::Tx);
+    }
+    lane.settle(PORT).expect("the interface is up");
+    for _ in 0..3 {
+        lane.wait(Duration::ZERO).expect("the interface is up");
+    }
+    set_far_end(&world, "up");
+    let mut patience = Patience::new(TURNS_MAX);
+    let mut arrived = Vec::new();
+    let is_decided = |lane: &mut AfXdp, arrived: usize| {
+        arrived as u64 + lane.counters(PORT).drops(DropReason::TxRefused) >= FRAMES as u64
+    };
+    while !is_decided(&mut lane, arrived.len()) && !patience.is_over() {
+        patience.wait(|| lane.wait(TURN).expect("the interface is there"));
+        lane.receive(PORT).expect("the interface is there");
+        arrived.extend(world.receive(0, 0));
+    }
+    let counters = lane.counters(PORT);
+    let lost = FRAMES - arrived.len();
+    assert_eq!(arrived, frames[lost..], "in order, each once");
+    assert_eq!((counters.tx_frames, counters.lost()), (arrived.len() as u64, lost as u64));
+    if !laneway_linux::is_older_than(6, 17) {
+        assert!(
+            lost == 0 && counters.tx_retries > 0,
+            "{lost} lost, {} tried again",
+            counters.tx_retries
+        );
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 pub(crate) const PORTS_MAX: usize = 3;
 /// Names of the near ends, by port.
 pub(crate) const NEAR: [&str; PORTS_MAX] = ["near0", "near1", "near2"];
-const FAR: [&str; PORTS_MAX] = ["far0", "far1", "far2"];
+pub(crate) const FAR: [&str; PORTS_MAX] = ["far0", "far1", "far2"];
 /// Attempts to send a frame that finds a queue full, a millisecond apart: the thread that empties it may have lost its
 /// CPU.
 const SENDS_MAX: usize = 30_000;
@@ -34,7 +34,7 @@ pub(crate) struct Cables {
     /// By port; none where one was removed.
     cables: Vec<Option<VethPair>>,
     pub(crate) near: Namespace,
-    far: Namespace,
+    pub(crate) far: Namespace,
     options: VethOptions,
 }
 
