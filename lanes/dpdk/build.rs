@@ -9,9 +9,11 @@ use std::{env, fs, path::PathBuf, process::Command};
 /// The oldest release whose calls the shim uses.
 const DPDK_VERSION_MIN: &str = "22.11";
 const SOURCE: &str = "shim/laneway_dpdk.c";
+/// Where it and what it includes lie.
+const SOURCES: &str = "shim";
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    println!("cargo:rerun-if-changed={SOURCES}");
     // LANEWAY_DPDK=off builds without the shim although DPDK is there.
     for variable in ["LANEWAY_DPDK", "PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR", "CC"] {
         println!("cargo:rerun-if-env-changed={variable}");
