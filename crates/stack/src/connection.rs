@@ -303,12 +303,16 @@ impl Connection {
         }
     }
 
-    /// Sends the first segment again that is not acknowledged, if it is time to.
-    fn probe(&mut self, now_ns: u64) {
-        let is_due = self.probe_due_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        if is_due && let Some(sent) = self.sent.end {
-            self.recovery.probe(sent, now_ns);
-            self.send_again(true, now_ns);
+    /// Sends the first segment again that is not acknowledged, if it is time to. Returns when it will be.
+    fn probe(&mut self, now_ns: u64) -> Option<u64> {
+        let due_ns = self.probe_due_ns()?;
+        match self.sent.end {
+            Some(sent) if due_ns <= now_ns => {
+                self.recovery.probe(sent, now_ns);
+                self.send_again(true, now_ns);
+                self.probe_due_ns()
+            }
+            _ => Some(due_ns),
         }
     }
 
@@ -679,9 +683,9 @@ impl Connection {
             let unread = self.seen().recv_queue();
             self.consume(unread);
         }
-        self.probe(now_ns);
-        let dues = [self.due_ns(now_ns), self.probe_due_ns()];
-        dues.into_iter().flatten().min()
+        // First: what is sent again is due at once.
+        let probe_due_ns = self.probe(now_ns);
+        [self.due_ns(now_ns), probe_due_ns].into_iter().flatten().min()
     }
 
     /// The send buffer is let run empty, so that a larger one can take its place.
