@@ -2,7 +2,7 @@
 
 fn main() {
     laneway_bpf_build::compile("bpf/meter.bpf.c");
-    laneway_bpf_build::compile("bpf/meter_backlog.bpf.c");
+    laneway_bpf_build::compile("bpf/meter_packets.bpf.c");
     laneway_bpf_build::compile("bpf/generate.bpf.c");
     laneway_bpf_build::compile("bpf/returns.bpf.c");
     laneway_bpf_build::compile("bpf/replies.bpf.c");

@@ -9,10 +9,10 @@
  * the group, and what a task of an arm forks is the arm's, too. NET_RX softirq is the owner's of the
  * interface that was polled, whichever task was interrupted for it; where no device was polled (the backlog
  * of `netif_rx`), it is the arm's or generator's that was interrupted, since its own sending raised it. RPS
- * raises it on another CPU, whichever task runs there: meter_backlog.bpf.c looks at the packets, too.
+ * raises it on another CPU, whichever task runs there: meter_packets.bpf.c looks at the packets, too.
  * The cause of other softirqs and of device interrupts is unknown: they are booked beside the owner
- * that was interrupted, and never on it. The cables have no device interrupts. TCP sends on by a tasklet when
- * the far end of a cable took a packet (small queues): whose socket it sends for is not known either.
+ * that was interrupted, and never on it. The cables have no device interrupts. TCP sends on in a softirq of
+ * whichever task the far end of a cable took a packet in: meter_packets.bpf.c looks at what it sends.
  *
  * Who runs is looked at in every event, because a kernel may not report every switch (laneway/running.h).
  *
@@ -137,6 +137,7 @@ static __always_inline void book_until(struct lw_meter *m, __u64 until_ns)
 			m->unnamed_ns += ns;
 		break;
 	case LW_CONTEXT_NET_RX:
+	case LW_CONTEXT_SENDING:
 		m->pending_ns += ns;
 		m->pending_events++;
 		break;
@@ -289,7 +290,7 @@ static __always_inline struct lw_who whose(struct net_device *dev)
 	return (struct lw_who){ owner ? *owner : LW_OWNER_FOREIGN, LW_PART_NET_RX };
 }
 
-#ifdef LW_METER_BACKLOG
+#ifdef LW_METER_PACKETS
 struct sk_buff {
 	struct net_device *dev;
 } __attribute__((preserve_access_index));
@@ -337,6 +338,51 @@ int BPF_PROG(on_received, struct sk_buff *skb)
 	done(m);
 	return 0;
 }
+
+/*
+ * A softirq that sends is TCP's (a tasklet, a timer that paces) or empties a queue: its time is the owner's of the
+ * interface it sends by. What lay between two of different owners goes to the first.
+ */
+static __always_inline int sent(struct net_device *dev)
+{
+	const __u32 zero = 0;
+	struct lw_meter *m = bpf_map_lookup_elem(&meter, &zero);
+	struct lw_who who;
+
+	if (!m || !dev || m->context == LW_CONTEXT_TASK || m->context == LW_CONTEXT_NET_RX ||
+	    m->context == LW_CONTEXT_HARDIRQ)
+		return 0;
+	who = whose(dev);
+	if (m->context == LW_CONTEXT_SENDING && who.owner == m->device.owner)
+		return 0;
+	m = begin();
+	if (!m)
+		return 0;
+	if (m->context == LW_CONTEXT_SENDING) {
+		book(m);
+		settle(m);
+	}
+	/* From here on, and what it took to get here. */
+	m->context = LW_CONTEXT_SENDING;
+	book(m);
+	m->device = who;
+	done(m);
+	return 0;
+}
+
+/* Put into a queue, or sent at once. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(on_queued, struct sk_buff *skb)
+{
+	return sent(skb->dev);
+}
+
+/* Taken from a queue. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_sent, struct sk_buff *skb, struct net_device *dev)
+{
+	return sent(dev);
+}
 #else
 static __always_inline __u32 take_received(void)
 {
@@ -347,7 +393,7 @@ static __always_inline __u32 take_received(void)
 /* Whose NET_RX softirq is before anything was polled in it. */
 static __always_inline struct lw_who who_raised(struct lw_meter *m)
 {
-#ifdef LW_METER_BACKLOG
+#ifdef LW_METER_PACKETS
 	/*
 	 * RPS puts a packet into the backlog of another CPU, and interrupts that CPU in a softirq of the sender's in
 	 * which nothing is polled.

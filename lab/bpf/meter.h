@@ -22,7 +22,7 @@ enum lw_owner { /* whose time it is */
 enum lw_part { /* which part of it */
 	LW_PART_TASK = 0,
 	LW_PART_NAPI = 1, /* a thread that polls the owner's interface */
-	LW_PART_NET_RX = 2, /* softirq that polls the owner's interface */
+	LW_PART_NET_RX = 2, /* softirq that polls the owner's interface, or sends by it */
 	/* Beside the owner: what interrupted its task, or its NAPI thread, of unknown cause. */
 	LW_PART_BESIDE_NET_RX = 3,
 	LW_PART_BESIDE_NET_TX = 4,
@@ -41,6 +41,7 @@ enum lw_context { /* what runs */
 	LW_CONTEXT_NET_TX = 2,
 	LW_CONTEXT_SOFTIRQ = 3,
 	LW_CONTEXT_HARDIRQ = 4,
+	LW_CONTEXT_SENDING = 5, /* a softirq that sent: of the owner of the interface */
 };
 
 /* An owner, and as which part of it a task runs. */
@@ -69,13 +70,13 @@ struct lw_meter {
 	struct lw_who task; /* that runs, or is interrupted */
 	__u32 context;
 	__u32 interrupted; /* the context that a device interrupt arrived in */
-	struct lw_who device; /* that was polled last in this NET_RX softirq; else `beside` of the task */
-	__u64 pending_ns; /* of this NET_RX softirq: without an owner until a device was polled */
+	struct lw_who device; /* that was polled, or sent by, last in this softirq; else `beside` of the task */
+	__u64 pending_ns; /* of this softirq: without an owner until a device was polled or sent by */
 	__u64 events; /* booked */
 	__u64 ns[LW_CELLS]; /* by owner, and in each by part */
 	__u64 unnamed_ns; /* of the foreign task that runs: not yet under its name */
 	struct lw_running running; /* the task that runs */
-	__u64 pending_events; /* of this NET_RX softirq, as pending_ns */
+	__u64 pending_events; /* of this softirq, as pending_ns */
 	__u64 own_events[LW_OWNER_ROOM]; /* of what is an owner's own: the meter's work for it */
 	__u64 begun; /* changes so far */
 };

@@ -86,7 +86,10 @@ impl Instruments {
         let fanout = sending.traffic.fanout().map(|plan| plan.fanout);
         let has_trains = fanout.is_some_and(|fanout| fanout.far_end == FarEnd::Trains);
         let refused = has_trains.then(Refused::attach).transpose()?;
-        let meter = Rc::new(Meter::attach_weighed(tso)?);
+        // TCP has more under way than it queues at once, and sends the rest in softirqs of whichever task runs.
+        let is_long =
+            sending.traffic.client().is_some_and(|client| client.request_bytes[1] > MTU_BYTES);
+        let meter = Rc::new(Meter::attach_weighed(tso || is_long)?);
         Ok(Instruments { meter, refused: refused.map(Rc::new) })
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   task of the arm, its NAPI threads, softirq that polls its interfaces    the arm's own
+//!   (or has TCP send by them, where packets are looked at)
 //!   the same of the generator and its ends of the cables                    the generator's side
 //!   tasks of other processes, and softirq that polls their interfaces       foreign, by name
 //!   other softirqs and device interrupts                                    beside the interrupted task
@@ -38,8 +39,8 @@ use std::thread;
 
 /// The compiled programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
-/// The same, and a program for every packet that is received.
-static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_backlog.bpf.o"));
+/// The same, and a program for every packet that is received or sent.
+static PACKETS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_packets.bpf.o"));
 /// How often a CPU that books while it is read is read again.
 const READS_MAX: usize = 8;
 /// The name of the threads that run softirqs when there are many.
@@ -79,14 +80,14 @@ impl Meter {
     }
 
     /// Attaches the programs like [`attach`](Self::attach), and knows what its own work costs: half a second longer.
-    /// Where RPS has packets received by another CPU's `backlog`, the time of its softirqs is that of the packets'
-    /// interfaces, whichever task they interrupt.
+    /// With `packets`, softirqs in which RPS has packets received, and those in which TCP sends, are of the packets'
+    /// interfaces, whichever task they interrupt: for that every packet is looked at.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
-    pub(crate) fn attach_weighed(backlog: bool) -> Result<Meter, RaceError> {
+    pub(crate) fn attach_weighed(packets: bool) -> Result<Meter, RaceError> {
         let event_ns = cost::event_ns()?;
-        let object = if backlog { BACKLOG_OBJECT } else { OBJECT };
+        let object = if packets { PACKETS_OBJECT } else { OBJECT };
         Ok(Meter { event_ns, ..Meter::attach_with(object, &[])? })
     }
 

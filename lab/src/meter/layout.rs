@@ -20,7 +20,7 @@ pub(super) enum Part {
     Task = 0,
     /// The threads that poll its interfaces.
     Napi = 1,
-    /// Softirq that polls its interfaces.
+    /// Softirq that polls its interfaces, or sends by them.
     NetRx = 2,
     /// Beside it: receive softirq that polled nothing.
     BesideNetRx = 3,
@@ -131,13 +131,13 @@ pub(super) fn add_to(cells: &mut Cells, words: &[u64], now_ns: u64) {
     let beside = |part: Part| (task.0, part as usize);
     let open = match pair(words[CONTEXT]).0 {
         0 => task,
-        1 => device,
+        1 | 5 => device,
         2 => beside(Part::BesideNetTx),
         3 => beside(Part::BesideSoftirq),
         _ => beside(Part::BesideHardirq),
     };
     add(open, now_ns.saturating_sub(words[SINCE]));
-    // A guess, the device polled last, that the end of the softirq puts right.
+    // A guess, the device polled or sent by last, that the end of the softirq puts right.
     add(device, words[PENDING]);
 }
 

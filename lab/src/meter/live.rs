@@ -29,6 +29,8 @@ const WINDOW: Duration = Duration::from_millis(400);
 const BUSY: &str = "echo there; while :; do :; done";
 /// Sends small datagrams as fast as it can.
 const SENDER: &str = "exec 3>/dev/udp/$0/7000; echo there; while :; do echo 1 >&3; done";
+/// Sends bytes over TCP as fast as they are taken.
+const STREAM: &str = "exec 3>/dev/tcp/$0/7001; echo there; exec cat /dev/zero >&3";
 
 /// A child that is ended when this is dropped.
 struct Running(Child);
@@ -359,7 +361,7 @@ fn what_another_cpu_receives_from_its_backlog_is_the_arms_whose_interface_it_is(
     let own = Cable::lay_with(93, false);
     let rps = || fs::write("/sys/class/net/far0/queues/rx-0/rps_cpus", "2");
     own.far.enter(rps).unwrap().unwrap();
-    for (object, is_seen) in [(OBJECT, false), (BACKLOG_OBJECT, true)] {
+    for (object, is_seen) in [(OBJECT, false), (PACKETS_OBJECT, true)] {
         let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
         own.belongs(&meter, ARM);
         let sender = own.sender();
@@ -375,6 +377,55 @@ fn what_another_cpu_receives_from_its_backlog_is_the_arms_whose_interface_it_is(
             "packets looked at: {is_seen}; the arm's {net_rx} ns, beside other tasks {beside} ns"
         );
         assert_eq!(usage.own_ns(ARM), net_rx);
+    }
+}
+
+/// TCP queues little at a time, and sends on when the far end took it: in a softirq of the thread that did.
+#[test]
+fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
+    if can_create().map_err(skip).is_err() {
+        return;
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = Cable::lay(94);
+    let listen = || std::net::TcpListener::bind(("10.94.0.1", 7_001));
+    let listener = own.near.enter(listen).unwrap().unwrap();
+    let mut napi = own.near.enter(|| set_threaded("near0", true)).unwrap().unwrap();
+    napi.iter_mut().for_each(|thread| thread.pin(1 % cpus()).unwrap());
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        // The end of the sender ends it.
+        while let Ok((mut stream, _)) = listener.accept() {
+            while std::io::Read::read(&mut stream, &mut buffer).is_ok_and(|bytes| bytes > 0) {}
+        }
+    });
+    for (object, is_seen) in [(OBJECT, false), (PACKETS_OBJECT, true)] {
+        let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
+        own.belongs(&meter, ARM);
+        for thread in &napi {
+            meter.classify_napi(thread.pid, Owner::Generator(ARM)).unwrap();
+        }
+        let start = || {
+            let mut bash = Command::new("bash");
+            Running::start(bash.args(["-c", STREAM, "10.94.0.1"]), 0)
+        };
+        let sender = own.far.enter(start).unwrap();
+        meter.classify(sender.0.id(), Owner::Arm(ARM)).unwrap();
+        let usage = used(&meter, 0);
+        let net_rx = usage.contexts_ns(ARM)["softirq net_rx"];
+        let any = [
+            Owner::Idle,
+            Owner::Foreign,
+            Owner::Lab,
+            Owner::Host,
+            Owner::Arm(ARM),
+            Owner::Generator(ARM),
+        ];
+        let beside: u64 = any.iter().map(|owner| usage.of(*owner, Part::BesideSoftirq)).sum();
+        assert!(
+            is_seen == (net_rx > beside),
+            "packets looked at: {is_seen}; the arm's {net_rx} ns, beside whichever task {beside} ns"
+        );
     }
 }
 
