@@ -43,7 +43,7 @@ pub use neighbour::NeighbourTable;
 pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
 pub use process::{NoProcess, Process, Usage};
 pub use release::{is_older_than, release};
-pub use repairs::{Repairs, finish_checksums};
+pub use repairs::{Repairs, finish_checksums, reason_not_to_send};
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};
 pub use stall::Stall;

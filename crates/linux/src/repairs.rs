@@ -1,8 +1,9 @@
 //! What a packet socket's frames lack of those on a wire, and how they get it back: the VLAN tag ([`Tag`]), and a
-//! checksum that a local sender left to a device ([`finish_checksum`]).
+//! checksum that a local sender left to a device ([`finish_checksum`]). What no buffer had room for does not come back
+//! ([`reason_not_to_send`]).
 
 use crate::Tag;
-use laneway_core::Burst;
+use laneway_core::{Burst, DropReason, FrameSpan};
 use laneway_wire::finish_checksum;
 
 /// What the kernel reports beside one frame.
@@ -59,9 +60,34 @@ pub fn finish_checksums(burst: &mut Burst) -> u64 {
     (0..burst.len()).map(|at| u64::from(finish(burst, at))).sum()
 }
 
+/// Why a frame in one buffer cannot leave by an interface whose frames have at most so many bytes; none if it can. A
+/// frame that was cut on receive is not what its sender sent.
+pub fn reason_not_to_send(span: &FrameSpan, frame_bytes_max: usize) -> Option<DropReason> {
+    if span.len.max(span.wire_len) as usize > frame_bytes_max {
+        return Some(DropReason::TxTooLong);
+    }
+    (span.len < span.wire_len).then_some(DropReason::RxTooLong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_frame_that_was_cut_or_is_too_long_does_not_leave() {
+        let span = |len, wire_len| FrameSpan {
+            start: 0,
+            ts_ns: 0,
+            len,
+            wire_len,
+            headroom: 0,
+            len_max: len,
+        };
+        assert_eq!(reason_not_to_send(&span(1500, 1500), 1500), None);
+        assert_eq!(reason_not_to_send(&span(1501, 1501), 1500), Some(DropReason::TxTooLong));
+        assert_eq!(reason_not_to_send(&span(1400, 1401), 1500), Some(DropReason::RxTooLong));
+        assert_eq!(reason_not_to_send(&span(1400, 65_000), 1500), Some(DropReason::TxTooLong));
+    }
 
     #[test]
     fn a_record_says_what_was_taken_off_and_what_was_left() {

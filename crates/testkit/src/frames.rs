@@ -5,7 +5,7 @@
 //! that depends on the counter, so that a byte that belongs to another frame is seen.
 
 use crate::patience::Patience;
-use laneway_core::{FrameLane, PortId};
+use laneway_core::{FrameLane, PortId, Verdict};
 use std::{net::Ipv4Addr, time::Duration};
 
 /// The source address of every frame built here. Locally administered; no interface has it.
@@ -135,6 +135,31 @@ pub fn receive_all(
     expected: usize,
 ) -> Vec<(Vec<u8>, u32, u64)> {
     receive_shares(std::slice::from_mut(lane), port, expected).remove(0)
+}
+
+/// Waits in vain of 20 ms: at least 30 s.
+const RETURN_WAITS_MAX: usize = 1500;
+
+/// Receives `expected` frames from a port, patiently, and sends each back by it.
+///
+/// # Panics
+/// When the lane fails, or they do not arrive.
+pub fn return_all(lane: &mut impl FrameLane, port: PortId, expected: usize) {
+    let mut patience = Patience::new(RETURN_WAITS_MAX);
+    let mut returned = 0;
+    while returned < expected && !patience.is_over() {
+        patience.wait(|| lane.wait(Duration::from_millis(20)).expect("the lane waits"));
+        let burst = lane.receive(port).expect("the lane receives");
+        if !burst.is_empty() {
+            patience.note_arrival();
+        }
+        returned += burst.len();
+        for i in 0..burst.len() {
+            burst.set_verdict(i, Verdict::Tx);
+        }
+        lane.settle(port).expect("the lane settles");
+    }
+    assert_eq!(returned, expected, "frames received");
 }
 
 /// As [`receive_all`], for lanes that share the frames: what each receives until they have `expected`

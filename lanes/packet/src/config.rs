@@ -18,6 +18,9 @@ const FRAMES_DEFAULT: usize = 1024;
 const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes. The longest a kernel hands over is 64 KiB and headers.
 const FRAME_BYTES_DEFAULT: usize = 2048;
+/// Without `frame=` a buffer has room for the frames of its interface, up to this: jumbo frames, and not what loopback
+/// may carry.
+const FRAME_BYTES_FOLLOWED_MAX: usize = 1 << 14;
 const FRAME_BYTES_MAX: usize = 1 << 17;
 /// Short enough to test truncation, long enough for the Ethernet header and a tag.
 const FRAME_BYTES_MIN: usize = 64;
@@ -95,6 +98,8 @@ pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) frames: usize,
     pub(crate) frame_bytes: usize,
+    /// `frame=` was given.
+    pub(crate) is_frame_fixed: bool,
     pub(crate) burst: usize,
     pub(crate) rcvbuf_bytes: usize,
     pub(crate) kernel_stamps: bool,
@@ -117,6 +122,7 @@ impl Config {
             mode,
             frames,
             frame_bytes: knobs.number("frame", FRAME_BYTES_DEFAULT, frame_range)?,
+            is_frame_fixed: knobs.text("frame")?.is_some(),
             burst: knobs.burst()?,
             rcvbuf_bytes: knobs.number("rcvbuf", RCVBUF_BYTES_DEFAULT, 1..=RCVBUF_BYTES_MAX)?,
             kernel_stamps: read_stamps(&knobs, mode)?,
@@ -127,6 +133,14 @@ impl Config {
         knobs.idle()?;
         knobs.finish()?;
         Ok(config)
+    }
+
+    /// The same, with buffers for the frames of an interface, which have at most so many bytes.
+    pub(crate) fn following(mut self, frame_bytes_max: usize) -> Config {
+        if !self.is_frame_fixed {
+            self.frame_bytes = self.frame_bytes.max(frame_bytes_max.min(FRAME_BYTES_FOLLOWED_MAX));
+        }
+        self
     }
 
     /// Bytes from one buffer of the pool to the next.

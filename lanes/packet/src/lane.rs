@@ -226,6 +226,7 @@ impl Port {
         options: OpenOptions,
     ) -> Result<Port, LaneError> {
         let (socket, interface) = socket::open(config, id, name, options.force)?;
+        let config = &config.following(interface.found().frame_bytes_max());
         let mut caps = CapsReport {
             requested: config.requested(),
             // Every option of the socket was accepted, or `open` had failed.
@@ -508,7 +509,7 @@ unsafe fn dispatch(
     counters: &mut [Counters],
     ingress: PortId,
     verdict: Verdict,
-    (start, bytes): (*const u8, usize),
+    (start, span): (*const u8, FrameSpan),
     loan: Option<Loan>,
 ) -> bool {
     // A frame for several ports is not kept: it would be in several outboxes at a time.
@@ -518,7 +519,7 @@ unsafe fn dispatch(
         Some(exit) => {
             is_taken = loan.is_some();
             // SAFETY: the caller's promise.
-            unsafe { exit.outbox.add(start, bytes, loan, &mut counters[egress.index()]) }
+            unsafe { exit.outbox.add((start, &span), loan, &mut counters[egress.index()]) }
         }
         None => counters[ingress.index()].drop_one(DropReason::TxNoPort),
     };
@@ -692,11 +693,11 @@ impl FrameLane for PacketLane {
             &mut ports[port.index()];
         for (i, &number) in burst.numbers().iter().enumerate() {
             let span = burst.span(i);
-            let bytes = (memory.at(span.start).cast_const(), span.len as usize);
+            let frame = (memory.at(span.start).cast_const(), span);
             let loan = is_borrowed.then_some(Loan { port: port.index(), frame: number });
             // SAFETY: the frame is released only after the flush below, or when its outbox returns it,
             // and nothing borrows the burst.
-            if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), bytes, loan) } {
+            if !unsafe { dispatch(exits, counters, *id, burst.verdict(i), frame, loan) } {
                 settled.push(number);
             }
         }

@@ -9,8 +9,8 @@
 //! What must always hold: kept frames stay in order, in front of all others, and are all a source's.
 
 use crate::sys;
-use laneway_core::{Counters, DropReason};
-use laneway_linux::{Stall, monotonic_ns};
+use laneway_core::{Counters, DropReason, FrameSpan};
+use laneway_linux::{Stall, monotonic_ns, reason_not_to_send};
 use std::{
     io, mem,
     os::fd::{AsRawFd, BorrowedFd},
@@ -83,8 +83,8 @@ impl Outbox {
         self.count == self.messages.len()
     }
 
-    /// Adds a frame, or counts why it cannot go. A borrowed one is returned when it has left, by
-    /// [`returned`](Self::returned).
+    /// Adds the frame of this span, which begins at `start`; or counts why it cannot go. A borrowed one is returned when
+    /// it has left, by [`returned`](Self::returned).
     ///
     /// # Panics
     /// When the outbox is [full](Self::is_full).
@@ -94,12 +94,15 @@ impl Outbox {
     /// a borrowed frame until it is returned.
     pub(crate) unsafe fn add(
         &mut self,
-        start: *const u8,
-        bytes: usize,
+        (start, span): (*const u8, &FrameSpan),
         loan: Option<Loan>,
         counters: &mut Counters,
     ) {
-        self.push([piece(start, bytes), NOTHING], loan, counters);
+        if let Some(reason) = reason_not_to_send(span, self.frame_bytes_max) {
+            self.returned.extend(loan);
+            return counters.drop_one(reason);
+        }
+        self.push([piece(start, span.len as usize), NOTHING], loan);
     }
 
     /// Adds a frame that is put together of these, in order; or counts why it cannot go.
@@ -110,14 +113,14 @@ impl Outbox {
     /// # Safety
     /// Both stay readable, and nothing writes them, until the next [`flush`](Self::flush).
     pub(crate) unsafe fn add_gathered(&mut self, pieces: [&[u8]; 2], counters: &mut Counters) {
-        self.push(pieces.map(|bytes| piece(bytes.as_ptr(), bytes.len())), None, counters);
-    }
-
-    fn push(&mut self, pieces: [libc::iovec; 2], loan: Option<Loan>, counters: &mut Counters) {
+        let pieces = pieces.map(|bytes| piece(bytes.as_ptr(), bytes.len()));
         if bytes_of(&pieces) > self.frame_bytes_max {
-            self.returned.extend(loan);
             return counters.drop_one(DropReason::TxTooLong);
         }
+        self.push(pieces, None);
+    }
+
+    fn push(&mut self, pieces: [libc::iovec; 2], loan: Option<Loan>) {
         self.loans[self.count] = loan;
         self.pieces[self.count] = pieces;
         self.count += 1;

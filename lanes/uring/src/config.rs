@@ -56,6 +56,9 @@ const FRAMES_DEFAULT: usize = 1024;
 const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes.
 const FRAME_BYTES_DEFAULT: usize = 2048;
+/// Without `frame=` a buffer has room for the frames of its interface, up to this: jumbo frames, and not what loopback
+/// may carry.
+const FRAME_BYTES_FOLLOWED_MAX: usize = 1 << 14;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 17;
 
 /// What every shape has.
@@ -274,10 +277,20 @@ pub(crate) struct FramesConfig {
     /// Buffers to lend.
     pub(crate) frames: usize,
     pub(crate) frame_bytes: usize,
+    /// `frame=` was given.
+    pub(crate) is_frame_fixed: bool,
     pub(crate) rcvbuf_bytes: usize,
 }
 
 impl FramesConfig {
+    /// The same, with buffers for the frames of an interface, which have at most so many bytes.
+    pub(crate) fn following(mut self, frame_bytes_max: usize) -> FramesConfig {
+        if !self.is_frame_fixed {
+            self.frame_bytes = self.frame_bytes.max(frame_bytes_max.min(FRAME_BYTES_FOLLOWED_MAX));
+        }
+        self
+    }
+
     /// Reads every knob of `spec`.
     pub(crate) fn read(spec: &LaneSpec) -> Result<FramesConfig, LaneError> {
         let knobs = open(spec)?;
@@ -288,6 +301,7 @@ impl FramesConfig {
             buffers: buffers as u16,
             frames: knobs.number("frames", FRAMES_DEFAULT, 1..=FRAMES_MAX)?,
             frame_bytes: knobs.number("frame", FRAME_BYTES_DEFAULT, FRAME_BYTES)?,
+            is_frame_fixed: knobs.text("frame")?.is_some(),
             rcvbuf_bytes: knobs.number("rcvbuf", RCVBUF_BYTES_DEFAULT, SOCKET_BYTES)?,
         };
         bounded(&knobs, buffers + config.frames, config.frame_bytes)?;

@@ -41,7 +41,7 @@ use laneway_core::{
     Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
     HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
 };
-use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns};
+use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns, reason_not_to_send};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -154,6 +154,7 @@ impl UringFrames {
         let mut ports = Vec::new();
         for (i, (socket, interface, mut caps)) in opened.into_iter().enumerate() {
             grant.report(&config.common, &mut caps)?;
+            let config = config.following(interface.found().frame_bytes_max());
             write_facts(&mut caps, &config, &interface);
             ports.push(Port::new(&mut grant.ring, &config, i, (socket, interface), caps)?);
         }
@@ -309,6 +310,10 @@ impl UringFrames {
     }
 
     fn send(&mut self, ingress: usize, egress: usize, (frame, span): (u32, FrameSpan)) {
+        let bytes_max = self.exits.frame_bytes_max.get(egress);
+        if let Some(reason) = bytes_max.and_then(|&max| reason_not_to_send(&span, max)) {
+            return self.exits.counters[egress].drop_one(reason);
+        }
         let Some(number) = self.free_send(ingress, egress, span.len as usize) else { return };
         let (start, bytes) = (span.start, span.len as usize);
         let is_borrowed = frame >= self.ports[ingress].measures.received;

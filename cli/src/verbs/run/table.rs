@@ -232,7 +232,9 @@ impl<A: AppCommand<Report: Clone>> Ending<'_, A> {
         let joined = self.report.counters().drops(DropReason::RxTooLong);
         // Ports that a spec names are devices, of which `ethtool` knows nothing.
         let known = if (lane.named_ports)(spec).is_empty() { interfaces } else { &[] };
-        if let Some(line) = too_long(joined, known).filter(|_| sees_frames) {
+        let uncut = self.report.counters().drops(DropReason::TxTooLong);
+        let lines = [too_long(joined, known), too_long_to_leave(uncut, known)];
+        for line in lines.into_iter().flatten().filter(|_| sees_frames) {
             terminal::note(&line);
         }
     }
@@ -279,6 +281,22 @@ fn too_long(frames: u64, interfaces: &[String]) -> Option<String> {
         "{} frame{plural} longer than the lane's buffers (rx_too_long), and TCP crawls by such losses: the far end of {at} \
          leaves segments uncut if it is a veth, so `ethtool -K IF tso off gso off` there; else `{off}` here",
         grouped(frames)
+    ))
+}
+
+/// What to do about frames that were longer than the MTU of the interface they were to leave by.
+fn too_long_to_leave(frames: u64, interfaces: &[String]) -> Option<String> {
+    if frames == 0 || interfaces.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = interfaces.iter().map(|name| format!("`{name}`")).collect();
+    let plural = if frames == 1 { " was" } else { "s were" };
+    Some(format!(
+        "{} frame{plural} longer than the MTU of the interface to leave by (tx_too_long), and TCP crawls by such losses: \
+         where the far end of {} is a veth's it leaves segments uncut, so `ethtool -K IF tso off gso off` there; else give \
+         both interfaces one MTU",
+        grouped(frames),
+        names.join(" or ")
     ))
 }
 
@@ -349,6 +367,10 @@ mod tests {
         );
         assert!(one.contains("`ethtool -K IF tso off gso off` there"), "{one}");
         assert!(one.contains("`ethtool -K eth1 gro off lro off` here"), "{one}");
+        assert!(too_long_to_leave(0, &names).is_none() && too_long_to_leave(7, &[]).is_none());
+        let left = too_long_to_leave(1, &names).expect("a sentence");
+        assert!(left.starts_with("1 frame was longer than the MTU"), "{left}");
+        assert!(left.contains("`eth1` or `eth2`") && left.contains("tso off gso off"), "{left}");
         let two = too_long(1234, &names).expect("a sentence");
         assert!(two.starts_with("1,234 frames were") && two.contains("`eth1` or `eth2`"), "{two}");
         let of = |spec: &str, shape| {

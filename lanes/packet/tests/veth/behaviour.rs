@@ -2,14 +2,14 @@
 //! fan-out, pinned blocks, lost interfaces, and refusals.
 
 use crate::{
-    cables::{NEAR, give_up_capabilities},
+    cables::{FAR, NEAR, give_up_capabilities},
     world::World,
 };
 use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_spec::LaneSpec;
 use laneway_testkit::{
-    Disturbance, UdpFrame, receive_all, receive_shares, sequence, skip, udp_frames,
+    Disturbance, UdpFrame, receive_all, receive_shares, return_all, sequence, skip, udp_frames,
 };
 use std::time::Duration;
 
@@ -142,6 +142,44 @@ fn a_long_frame_is_cut_and_says_how_long_it_was() {
     let mut lane = open(&mut world, "packet:ring,frame=256");
     world.far_ends[0].send(&sent);
     assert_eq!(bytes(receive_all(&mut lane, PORT, sent.len())), sent, "a ring cuts nothing");
+}
+
+/// A cut frame left as if it were whole.
+#[test]
+fn a_frame_that_was_cut_is_not_sent_on_and_its_neighbours_are() {
+    let Some(mut world) = world() else { return };
+    let sent = [(0, 200), (1, 1000), (2, 256)].map(|(n, bytes)| udp_frames(n, 1, bytes).remove(0));
+    for mode in ["packet:frame=256", "packet:mmsg=2,frame=256"] {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[0].send(&sent);
+        return_all(&mut lane, PORT, sent.len());
+        assert_eq!(world.far_ends[0].receive(2), [&sent[0][..], &sent[2][..]], "{mode}");
+        let counters = lane.counters(PORT);
+        assert_eq!(counters.drops(DropReason::RxTooLong), 1, "{mode}");
+        assert_eq!((counters.tx_frames, counters.lost()), (2, 1), "{mode}");
+    }
+}
+
+#[test]
+fn buffers_have_room_for_the_frames_of_an_interface_unless_told_otherwise() {
+    let Some(mut world) = world() else { return };
+    for (room, name) in [(&world.near, NEAR[0]), (&world.far, FAR[0])] {
+        let set = ["link", "set", name, "mtu", "3400"];
+        assert!(room.command("ip").args(set).status().is_ok_and(|status| status.success()));
+    }
+    let sent = udp_frames(0, 3, 3400);
+    for (mode, frame_bytes) in
+        [("packet", "3418"), ("packet:mmsg=2", "3418"), ("packet:frame=2048", "2048")]
+    {
+        let mut lane = open(&mut world, mode);
+        world.far_ends[0].send(&sent);
+        return_all(&mut lane, PORT, sent.len());
+        let is_whole = frame_bytes != "2048";
+        let whole = if is_whole { &sent[..] } else { &[] };
+        assert_eq!(world.far_ends[0].receive(whole.len()), whole, "{mode}");
+        assert_eq!(lane.counters(PORT).lost(), if is_whole { 0 } else { 3 }, "{mode}");
+        assert_eq!(lane.caps(PORT).facts["frame_bytes"], frame_bytes, "{mode}");
+    }
 }
 
 #[test]
