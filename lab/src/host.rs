@@ -73,6 +73,9 @@ fn facts() -> BTreeMap<String, String> {
     let is_virtual = cpuinfo.lines().any(|l| l.starts_with("flags") && l.contains(" hypervisor"));
     fact("virtual machine", Some(if is_virtual { "yes" } else { "no" }.to_owned()));
     fact("bpf_jit", Some(read("/proc/sys/net/core/bpf_jit_enable").trim().to_owned()));
+    // New network namespaces have this one's: one that paces, such as bbr, sends by timers.
+    let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
+    fact("tcp congestion control", Some(congestion.trim().to_owned()));
     let scheduler = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     fact("governor", Some(scheduler.trim().to_owned()));
     fact(

@@ -268,6 +268,9 @@ fn check(arguments: &ForwardArguments, on: On<'_>) -> Result<(), Failure> {
                 .to_owned(),
         );
     }
+    if interfaces.iter().any(String::is_empty) {
+        return refused("--on has an empty name; give names with one comma between two".to_owned());
+    }
     let twice = (1..interfaces.len()).find(|&port| interfaces[..port].contains(&interfaces[port]));
     if let Some(port) = twice.filter(|_| lane.ports != Ports::Files) {
         return refused(format!(

@@ -7,6 +7,7 @@ use crate::rule::{Full, Input, Output, Rule, RuleId};
 use laneway_core::PortId;
 use laneway_linux::Cidr;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     net::{IpAddr, SocketAddr, UdpSocket},
 };
@@ -58,8 +59,16 @@ pub struct RuleError {
     why: String,
 }
 
+/// A name as far as a message has room for it.
+fn begin(name: &str) -> Cow<'_, str> {
+    match name.char_indices().nth(NAME_BYTES_MAX) {
+        Some((at, _)) => format!("{}...", &name[..at]).into(),
+        None => name.into(),
+    }
+}
+
 fn refused(at: usize, rule: &Rule, output: Option<usize>, why: impl Into<String>) -> RuleError {
-    let called = rule.name.as_ref().map_or_else(String::new, |name| format!(" `{name}`"));
+    let called = rule.name.as_ref().map_or_else(String::new, |name| format!(" `{}`", begin(name)));
     let output = output.map_or_else(String::new, |output| format!(", output {}", output + 1));
     let place = format!("rule {}{called} ({}){output}", at + 1, rule.input);
     RuleError { at: Some(at), place, why: why.into() }
@@ -233,7 +242,7 @@ fn wrong_interface(interface: &Option<String>) -> Option<String> {
     let name = interface.as_ref()?;
     let is_name = (1..=INTERFACE_BYTES_MAX).contains(&name.len())
         && !name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control());
-    (!is_name).then(|| format!("`{name}` is no interface's name; `ip link` lists them"))
+    (!is_name).then(|| format!("`{}` is no interface's name; `ip link` lists them", begin(name)))
 }
 
 /// The blocks that routers keep for their own protocols (RFC 5771, section 4; RFC 4291, section 2.7).

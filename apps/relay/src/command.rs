@@ -310,6 +310,13 @@ Examples:
             }
             false => "no rule is about where they were sent to",
         };
+        let passed_over = match in_kernel {
+            true => {
+                "the output's interface was gone or down, its MTU too small, or it takes no redirected frames (a veth whose \
+                 far end has neither GRO nor an XDP program)"
+            }
+            false => "the output's interface was gone or down, or its MTU too small",
+        };
         let seen_lines: [Line; 4] = [
             ("  relayed".to_owned(), fates.relayed, ""),
             ("  no_rule".to_owned(), fates.no_rule, no_rule),
@@ -325,11 +332,7 @@ Examples:
                 copies.rate_limited,
                 "beyond the output's bytes_per_second",
             ),
-            (
-                "  passed_over".to_owned(),
-                copies.passed_over,
-                "the output's interface was gone or down, or its MTU too small",
-            ),
+            ("  passed_over".to_owned(), copies.passed_over, passed_over),
         ];
         let mut lines: Vec<Line> = seen_lines.into_iter().filter(|(_, n, _)| *n > 0).collect();
         let passed_lines =
@@ -342,6 +345,10 @@ Examples:
                 .filter(|(i, (_, n, _))| *i < 2 || *n > 0)
                 .map(|(_, l)| l),
         );
+        if !in_kernel && counters.passed > 0 {
+            let about = "fragments, which our stack does not put together, other ports and protocols, other hosts";
+            lines.push(("frames left to the kernel".to_owned(), counters.passed, about));
+        }
         lines.extend(counters.nonzero_drops().map(|(reason, n)| {
             let indent = if NOT_SENT.contains(&reason) { "  " } else { "" };
             (format!("{indent}{}", reason.name()), n, "by the lane")

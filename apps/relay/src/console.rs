@@ -1,7 +1,8 @@
 //! The conversation over the control socket: one JSON object per line, one per answer.
 //!
 //! ```text
-//!   {"command":"list"}                          {"rules":[{"id":"...","input":{...},"outputs":[...]}]}
+//!   {"command":"list"}                          {"rules":[{"id":"...","input":{...},"outputs":[...]}],
+//!                                                "allow":["192.0.2.0/24"],"local_groups":false}
 //!   {"command":"add","rule":[{...}]}            {"added":["..."],"removed":[],"kept":0}
 //!   {"command":"remove","id":["..."]}           {"added":[],"removed":["..."],"kept":0}
 //!   {"command":"replace","rule":[{...}]}        {"added":[...],"removed":[...],"kept":12}
@@ -15,6 +16,7 @@
 
 use crate::{
     book::{Book, Changed},
+    check::Policy,
     handover::asked::Asked,
     rule::{Rule, RuleId},
 };
@@ -25,7 +27,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// The rules in force.
+    /// The rules in force, and what is permitted beside them.
     List {},
     /// Adds rules, in place of those with the same input.
     Add {
@@ -79,7 +81,8 @@ fn carry_out(book: &Book, request: Request) -> Result<Value, String> {
         Request::List {} => {
             let rules: Vec<Value> =
                 book.rules().iter().map(|(id, rule)| with_id(*id, rule)).collect();
-            Ok(json!({ "rules": rules }))
+            let Policy { allow, local_groups, .. } = book.policy();
+            Ok(json!({ "rules": rules, "allow": allow, "local_groups": local_groups }))
         }
         Request::Add { rule, wait } => book.add(rule, wait).map(changed),
         Request::Remove { id } => book.remove(&id).map(changed),

@@ -83,9 +83,21 @@ impl RuleFile {
     /// # Panics
     /// Never: every value of a rule is one that TOML has.
     pub fn to_toml(&self) -> String {
+        toml::to_string(&self.written()).expect("a rule is made of tables, lists, text and numbers")
+    }
+
+    /// The same members as JSON.
+    ///
+    /// # Panics
+    /// Never: every value of a rule is one that JSON has.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self.written())
+            .expect("a rule is made of objects, lists, text and numbers")
+    }
+
+    fn written(&self) -> Written<'_> {
         let RuleFile { allow, local_groups, rules, .. } = self;
-        let written = Written { allow, local_groups: *local_groups, rule: rules };
-        toml::to_string(&written).expect("a rule is made of tables, lists, text and numbers")
+        Written { allow, local_groups: *local_groups, rule: rules }
     }
 
     /// What the file permits, with what the command line adds.

@@ -106,7 +106,7 @@ enum Verb {
         #[command(flatten)]
         at: At,
     },
-    /// Write the rules in force as a file, to standard output
+    /// Write the rules in force, and what is permitted, as a file to standard output
     #[command(after_help = "Example:\n  laneway relay save --control /run/relay.sock > now.toml")]
     Save {
         #[command(flatten)]
@@ -145,7 +145,7 @@ fn run(matches: &ArgMatches, json: bool) -> Result<Exit, Failure> {
         Verb::Replace { file, wait, at } => {
             changed(&at, &Request::Replace { rule: rules(&file)?, wait }, json)
         }
-        Verb::Save { at } => save(&at),
+        Verb::Save { at } => save(&at, json),
         Verb::Status { at } => {
             let state = ask(&at, &Request::Status {})?;
             show(&state, json)?;
@@ -190,7 +190,10 @@ fn check(path: &Path, permitted: &Permitted, json: bool) -> Result<Exit, Failure
 /// Asks a running relay.
 fn ask(at: &At, request: &Request) -> Result<Value, Failure> {
     let line = serde_json::to_string(request).map_err(Failure::input)?;
-    let answer = laneway_control::ask(&at.control, &line).map_err(Failure::input)?;
+    let answer = laneway_control::ask(&at.control, &line).map_err(|error| {
+        let path = at.control.display();
+        Failure::input(format!("{error}; is `laneway run relay --control {path}` running?"))
+    })?;
     let text = answer.lines.concat();
     if !answer.is_refused {
         return serde_json::from_str(&text).map_err(|error| {
@@ -228,11 +231,12 @@ fn changed(at: &At, request: &Request, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn in_force(at: &At) -> Result<Vec<(RuleId, Rule)>, Failure> {
-    let unread = |error: serde_json::Error| {
-        Failure::input(format!("an answer that cannot be read: {error}"))
-    };
-    let mut answer = ask(at, &Request::List {})?;
+fn unread(error: serde_json::Error) -> Failure {
+    Failure::input(format!("an answer that cannot be read: {error}"))
+}
+
+/// The rules of an answer to [`Request::List`].
+fn in_force(mut answer: Value) -> Result<Vec<(RuleId, Rule)>, Failure> {
     let rules = answer["rules"].as_array_mut().map(std::mem::take).unwrap_or_default();
     let read = rules.into_iter().map(|mut rule| {
         let id = rule.as_object_mut().and_then(|members| members.remove("id")).unwrap_or_default();
@@ -242,12 +246,13 @@ fn in_force(at: &At) -> Result<Vec<(RuleId, Rule)>, Failure> {
 }
 
 fn list(at: &At, json: bool) -> Result<Exit, Failure> {
+    let answer = ask(at, &Request::List {})?;
     if json {
-        terminal::print_json(&ask(at, &Request::List {})?, false)?;
+        terminal::print_json(&answer, false)?;
         return Ok(Exit::Done);
     }
     let mut text = String::new();
-    for (id, rule) in in_force(at)? {
+    for (id, rule) in in_force(answer)? {
         let name = rule.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
         let _ = writeln!(text, "{id}{name}: {}", rule.input);
         for output in &rule.outputs {
@@ -262,9 +267,19 @@ fn list(at: &At, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn save(at: &At) -> Result<Exit, Failure> {
-    let rules = in_force(at)?.into_iter().map(|(_, rule)| rule).collect();
-    terminal::print(&RuleFile::of(rules).to_toml())?;
+/// Writes a file that another run can begin with: what is permitted stands in it.
+fn save(at: &At, json: bool) -> Result<Exit, Failure> {
+    let mut answer = ask(at, &Request::List {})?;
+    let allow = serde_json::from_value(answer["allow"].take()).map_err(unread)?;
+    let local_groups = serde_json::from_value(answer["local_groups"].take()).map_err(unread)?;
+    let rules = in_force(answer)?.into_iter().map(|(_, rule)| rule).collect();
+    let mut file = RuleFile::of(rules);
+    (file.allow, file.local_groups) = (allow, local_groups);
+    if json {
+        terminal::print_json(&file.to_json(), false)?;
+    } else {
+        terminal::print(&file.to_toml())?;
+    }
     Ok(Exit::Done)
 }
 
@@ -273,8 +288,7 @@ fn show(state: &Value, json: bool) -> Result<(), Failure> {
         terminal::print_json(state, false)?;
         return Ok(());
     }
-    let state: WorkerState = serde_json::from_value(state.clone())
-        .map_err(|error| Failure::input(format!("an answer that cannot be read: {error}")))?;
+    let state: WorkerState = serde_json::from_value(state.clone()).map_err(unread)?;
     terminal::print(&table(&state))?;
     Ok(())
 }

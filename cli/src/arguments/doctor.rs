@@ -44,7 +44,8 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) groups: u64,
     /// Sends in flight: how many per second they carry when each is done after --stall
-    #[arg(long, value_name = "N", requires = "stall", conflicts_with = "undo")]
+    #[arg(long, value_name = "N", requires = "stall", conflicts_with = "undo",
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) depth: Option<u64>,
     /// Write the settings that are too small, as a file for /etc/sysctl.d
     #[arg(long, value_name = "FILE", requires = "app")]
@@ -57,8 +58,12 @@ pub(crate) struct DoctorArguments {
     pub(crate) undo: Option<PathBuf>,
 }
 
-/// A time that may be shorter than a millisecond.
+/// A time that may be shorter than a millisecond. Its unit must be there: a stall of `10` is hardly one of ten seconds.
 fn stall(text: &str) -> Result<Duration, String> {
+    const HELP: &str = "use a number with its unit, ns, us, ms or s, such as 10ms";
+    if text.ends_with(|c: char| c.is_ascii_digit()) {
+        return Err(HELP.to_owned());
+    }
     let short = [("ns", 1e-9), ("us", 1e-6), ("\u{b5}s", 1e-6)];
     let Some((number, unit_s)) =
         short.iter().find_map(|(unit, unit_s)| Some((text.strip_suffix(unit)?, unit_s)))
@@ -67,8 +72,8 @@ fn stall(text: &str) -> Result<Duration, String> {
     };
     let time =
         number.parse::<f64>().ok().and_then(|n| Duration::try_from_secs_f64(n * unit_s).ok());
-    time.filter(|time| !time.is_zero())
-        .ok_or_else(|| "use a number with ns, us, ms or s".to_owned())
+    let time = time.ok_or_else(|| HELP.to_owned())?;
+    if time.is_zero() { Err("use more than 0".to_owned()) } else { Ok(time) }
 }
 
 #[cfg(test)]
@@ -79,7 +84,7 @@ mod tests {
     fn a_stall_may_be_shorter_than_a_millisecond() {
         let ns = |text| stall(text).map(|time| time.as_nanos());
         assert_eq!((ns("3.26us"), ns("26ns"), ns("10ms")), (Ok(3260), Ok(26), Ok(10_000_000)));
-        for text in ["us", "0ns", "-1us", "nanus", "1e300us", ""] {
+        for text in ["us", "0ns", "-1us", "nanus", "1e300us", "", "10", "3.26"] {
             assert!(stall(text).is_err(), "{text:?}");
         }
     }

@@ -615,6 +615,11 @@ fn a_change_that_cannot_be_had_changes_nothing_and_says_why() {
     refused(&world.ask(&["remove", "12"]), &["12", "hexadecimal"]);
     // What is saved is what is in force.
     let saved = world.rules("saved.toml", &world.done(&["save"]));
+    // And another run may begin with it: what is permitted is in it.
+    let checked = laneway(&["relay", "check", &saved]);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    let json: serde_json::Value = serde_json::from_str(&world.done(&["save", "--json"])).unwrap();
+    assert!(json["rule"].is_array(), "{json}");
     assert!(world.done(&["replace", &saved]).contains("2 rules untouched"));
     let id = before.split([' ', ':']).next().unwrap();
     assert!(world.done(&["remove", id]).contains(&format!("rule {id} removed")));

@@ -63,6 +63,13 @@ impl LaneKind for AfXdpKind {
     type Shared = AfXdpShared;
 
     fn share(opening: &Opening<'_>) -> Result<AfXdpShared, LaneError> {
+        if opening.for_stack && opening.spec.knobs().flag("sg")? {
+            return Err(Self::FACTS.refuse(
+                "sg",
+                "our stack reads packets in one buffer, and would see none of a longer one",
+                "leave sg out; frame=4096 takes longer frames than the default",
+            ));
+        }
         if opening.workers == 1 {
             return Ok(AfXdpShared::Alone(opening.to_request()));
         }
@@ -91,5 +98,19 @@ impl LaneKind for AfXdpKind {
 
     fn link_addresses(_shared: &Self::Shared) -> Option<Box<dyn LinkAddresses>> {
         Some(Box::new(NeighbourTable::new(Self::FACTS.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_several_buffers_are_refused_below_a_stack_before_anything_opens() {
+        let spec = "afxdp:sg".parse().expect("a spec");
+        let opening =
+            Opening { for_stack: true, ..Opening::on(&spec, Shape::Frames, &["lw-not-there"]) };
+        let error = AfXdpKind::share(&opening).err().expect("a refusal").to_string();
+        assert!(error.contains("`sg`") && error.contains("frame=4096"), "{error}");
     }
 }

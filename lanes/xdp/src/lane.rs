@@ -417,7 +417,11 @@ fn count_behind(found: &[Interface], options: Options) -> (Option<Behind>, Optio
 /// says to a program which checksums were left to a device, and a frame that it redirects is no socket buffer any
 /// more, which would know.
 fn far_end_of_veth(interface: &str, counted: bool) -> String {
-    let counted = if counted { " (counted as tx_refused)" } else { "" };
+    let counted = if counted {
+        " (counted as tx_refused; copies for several interfaces are not even made)"
+    } else {
+        ""
+    };
     format!(
         "`{interface}` is a veth: what the program sends by it gets to a far end that has an XDP program as \
          well; otherwise the kernel drops it{counted} or, where GRO is on at the far end, takes redirected \

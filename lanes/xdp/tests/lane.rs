@@ -521,7 +521,7 @@ fn what_the_kernel_drops_behind_xdp_tx_is_counted() {
         let (lost, notes) = send_back(FRAMES);
         assert_eq!(lost, FRAMES, "nothing at the far end takes them");
         let note = notes.iter().find(|note| note.contains("`right` is a veth")).expect("a note");
-        assert!(note.contains("drops it (counted as tx_refused)"), "{note}");
+        assert!(note.contains("drops it (counted as tx_refused; "), "{note}");
         assert!(note.ends_with("receivers drop them: `ethtool -K IF tx off` there"), "{note}");
         let _guard = PassGuard::attach("left").unwrap();
         assert_eq!(send_back(FRAMES).0, 0, "the far end takes them");

@@ -103,8 +103,8 @@ pub struct KernelCounts {
     pub taken: Datagrams,
     /// All outputs together, those that are gone included.
     pub sent: Datagrams,
-    /// Copies that the kernel made for no output, without a word: the interface was down, or the datagram
-    /// longer than its MTU. Known of rules that are gone, and of all when the program is detached.
+    /// Copies that the kernel made for no output, without a word: the interface was down or takes no redirected frames,
+    /// or the datagram was longer than its MTU. Known of rules that are gone, and of all when the program is detached.
     pub passed_over: u64,
     /// What became of the frames that were received, by [`KernelFate`].
     pub fates: [u64; KernelFate::COUNT],
