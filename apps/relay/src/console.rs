@@ -17,6 +17,7 @@
 use crate::{
     book::{Book, Changed},
     check::Policy,
+    file::in_words,
     handover::asked::Asked,
     rule::{Rule, RuleId},
 };
@@ -70,7 +71,7 @@ pub fn answer(book: &Book, line: &str) -> String {
     let answer = match serde_json::from_str(line) {
         Ok(request) => carry_out(book, request),
         // It says line and column itself, where it knows them.
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(in_words(&error.to_string())),
     };
     answer.unwrap_or_else(|why| json!({ "error": why })).to_string()
 }

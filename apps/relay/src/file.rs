@@ -47,6 +47,36 @@ struct Written<'a> {
     rule: &'a [Rule],
 }
 
+/// What a deserializer says, with the range or the form of a value in place of its type in Rust.
+pub(crate) fn in_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 9] = [
+        ("expected u8", "use 0 to 255"),
+        ("expected u16", "use 0 to 65535"),
+        ("expected a nonzero u32", "use 1 to 4294967295"),
+        ("expected u64", "use a number from 0 on"),
+        ("expected usize", "use a number from 0 on"),
+        ("expected a sequence", "use a list in brackets, such as [\"192.0.2.7\"]"),
+        ("expected a boolean", "use true or false"),
+        (
+            "invalid IP address syntax",
+            "this is no IP address; use one such as 239.1.1.1 or ff15::1",
+        ),
+        (
+            "invalid socket address syntax",
+            "this is no address with a port; use one such as 198.51.100.4:6000 or [ff15::1]:5000",
+        ),
+    ];
+    WORDS.iter().fold(message.to_owned(), |text, (type_of, words)| {
+        // A longer name may begin like it: `expected u8` is no part of `expected u80`.
+        let ends =
+            |at: usize| !text[at + type_of.len()..].starts_with(|c: char| c.is_alphanumeric());
+        match text.find(type_of).filter(|at| ends(*at)) {
+            Some(_) => text.replace(type_of, words),
+            None => text,
+        }
+    })
+}
+
 impl RuleFile {
     /// A file of these rules.
     pub fn of(rules: Vec<Rule>) -> RuleFile {
@@ -63,7 +93,7 @@ impl RuleFile {
         }
         let read: Read = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or_else(String::new, |span| place(text, span));
-            format!("{at}{}", error.message())
+            format!("{at}{}", in_words(error.message()))
         })?;
         // Lines are counted on from rule to rule, so that a long file is gone through once.
         let (mut line, mut from) = (1, 0);
@@ -159,6 +189,23 @@ outputs = [ { destination = "[ff15::7]:7", sample = 10, bytes_per_second = 10000
         // JSON is the same schema.
         let json = serde_json::to_string(&file.rules).expect("values");
         assert_eq!(serde_json::from_str::<Vec<Rule>>(&json).expect("read back"), file.rules);
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_refused_with_the_range_and_no_type_of_ours() {
+        for (from, to, words) in [
+            ("ttl = 4", "ttl = 256", "`256`, use 0 to 255"),
+            ("port = 5000", "port = 70000", "`70000`, use 0 to 65535"),
+            ("sample = 10", "sample = 0", "use 1 to 4294967295"),
+            ("\"239.1.1.1\"", "\"239.1.1\"", "no IP address; use one such as"),
+            ("\"239.2.2.2:5000\"", "\"239.2.2.2\"", "with a port; use one such as"),
+            ("[\"192.0.2.7\"]", "\"192.0.2.7\"", "use a list in brackets"),
+        ] {
+            let why = RuleFile::from_toml(&EXAMPLE.replacen(from, to, 1)).unwrap_err();
+            assert!(why.starts_with("line ") && why.contains(words), "{why}");
+            assert!(!why.contains("u8") && !why.contains("u16") && !why.contains("u32"), "{why}");
+        }
+        assert_eq!(in_words("expected u80"), "expected u80");
     }
 
     #[test]

@@ -83,8 +83,8 @@ impl Outbox {
         self.count == self.messages.len()
     }
 
-    /// Adds the frame of this span, which begins at `start`; or counts why it cannot go. A borrowed one is returned when
-    /// it has left, by [`returned`](Self::returned).
+    /// Adds the frame of this span, which begins at `start`; or counts why it cannot go. A borrowed one is returned
+    /// when it has left, by [`returned`](Self::returned).
     ///
     /// # Panics
     /// When the outbox is [full](Self::is_full).
