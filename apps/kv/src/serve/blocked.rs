@@ -113,7 +113,9 @@ impl Server {
         let Some(mut client) = self.clients.take(key) else { return false };
         let blocked = self.unblock(&mut client);
         if blocked.is_some() {
+            let is_wanted = !matches!(client.replies, Replies::Off | Replies::Skip);
             match error {
+                _ if !is_wanted => {}
                 Some(text) => client.out.error(text),
                 // Of every command, as in Redis 7.0; only inside EXEC is the nothing of BLMOVE a value.
                 None => client.out.null_array(),

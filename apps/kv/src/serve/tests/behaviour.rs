@@ -502,6 +502,27 @@ fn replies_that_are_not_wanted_are_left_out() {
 }
 
 #[test]
+fn replies_that_are_not_wanted_are_left_out_when_a_wait_ends() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    for wait in ["BLPOP nokey 1", "BZPOPMIN nokey 1", "BLMOVE nokey other LEFT LEFT 1"] {
+        for end in ["time", "CLIENT UNBLOCK 1", "CLIENT UNBLOCK 1 ERROR"] {
+            let mut is_silent = |mode: &str| {
+                talk(&mut world, conn, &[(mode, ""), (wait, "")]);
+                match end {
+                    "time" => world.pass_ms(1000),
+                    end => assert_eq!(world.ask(operator, end), ":1\r\n", "{wait}"),
+                }
+                assert_eq!(world.received(conn), "", "{mode}, {wait}, {end}");
+            };
+            is_silent("CLIENT REPLY SKIP");
+            is_silent("CLIENT REPLY OFF");
+            talk(&mut world, conn, &[("CLIENT REPLY ON", "+OK\r\n"), ("PING", "+PONG\r\n")]);
+        }
+    }
+}
+
+#[test]
 fn strangers_are_kept_out() {
     let mut world = World::new();
     let stranger = world.open_from("192.0.2.7:4000");
