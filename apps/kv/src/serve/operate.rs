@@ -289,6 +289,7 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "client_output_buffer_limit_disconnections", stats.output_disconnections);
     line!(text, "evicted_clients", stats.evicted_clients);
     line!(text, "tls_at_plain_port", stats.tls_at_plain_port);
+    line!(text, "http_disconnections", stats.http_disconnections);
     if let Some(counts) = &server.tls {
         line!(text, "tls_handshakes", counts.handshakes());
         for reason in Reason::ALL {

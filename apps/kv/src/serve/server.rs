@@ -44,6 +44,7 @@ pub(crate) struct Stats {
     pub(crate) query_disconnections: u64,
     pub(crate) auth_failures: u64,
     pub(crate) tls_at_plain_port: u64,
+    pub(crate) http_disconnections: u64,
     pub(crate) evicted_clients: u64,
     pub(crate) error_replies: u64,
     pub(crate) errors: BTreeMap<String, u64>,
@@ -132,6 +133,11 @@ impl Server {
         client.active_us = self.time.now_us;
         let is_pushed = match admitted {
             Ok((index, route)) => self.begin(client, index, route, args),
+            Err(Refused { index: None, .. }) if is_http(args[0]) => {
+                self.stats.http_disconnections += 1;
+                client.ending = Ending::Abort;
+                false
+            }
             Err(Refused { index, text }) => {
                 self.refuse(client, index, &text);
                 if let Some(transaction) = &mut client.transaction {
@@ -659,6 +665,12 @@ pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
     // The type's byte, 20 digits and two line ends.
     const HEAD_BYTES_MAX: usize = 25;
     args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
+}
+
+/// True if the first word of what should be a command is one of HTTP. A browser that a foreign page makes send it is
+/// cut off at once, as by Redis: what follows would be commands in the name of its user.
+fn is_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }
 
 /// Bytes of a client's words that an error repeats.

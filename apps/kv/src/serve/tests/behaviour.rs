@@ -523,6 +523,31 @@ fn replies_that_are_not_wanted_are_left_out_when_a_wait_ends() {
 }
 
 #[test]
+fn a_browser_that_is_made_to_speak_to_the_store_does_nothing() {
+    for first in [
+        &b"POST / HTTP/1.1\r\n"[..],
+        b"hOst: 127.0.0.1:6379\r\n",
+        b"*1\r\n$4\r\npost\r\n",
+        b"*2\r\n$5\r\nHOST:\r\n$1\r\nx\r\n",
+        b"MULTI\r\nPOST\r\n",
+    ] {
+        let mut world = World::new();
+        let (conn, operator) = (world.open(), world.open());
+        let rest: &[u8] = b"SET k 1\r\nEXEC\r\nSET k 2\r\n";
+        world.arrive(conn, &[first, rest].concat());
+        assert!(world.peer(conn).is_aborted, "{first:?}");
+        assert_eq!(world.received(conn), "", "{first:?}");
+        assert_eq!(world.ask(operator, "GET k"), "$-1\r\n", "{first:?}");
+        let info = world.ask(operator, "INFO stats");
+        assert!(info.contains("\r\nhttp_disconnections:1\r\n"), "{info}");
+    }
+    let mut world = World::with(Config::default(), Some("secret"));
+    let conn = world.open();
+    world.arrive(conn, b"POST / HTTP/1.1\r\n");
+    assert!(world.peer(conn).is_aborted, "a stranger, too");
+}
+
+#[test]
 fn strangers_are_kept_out() {
     let mut world = World::new();
     let stranger = world.open_from("192.0.2.7:4000");
