@@ -9,6 +9,7 @@
 //! commands; what a client has not read is bounded, and beyond the bound no more of it is read; whatever a client is in
 //! the middle of ends with its connection.
 
+mod access;
 mod acl;
 mod blocked;
 mod channels;

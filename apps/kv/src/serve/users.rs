@@ -3,8 +3,9 @@
 //! Passwords are kept as their SHA-256, as Redis shows them, and compared in constant time: neither the time nor the
 //! reply tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
 
+use super::access::{Access, access};
 use super::table::{Table, keys_of};
-use crate::command::{Command, Flags};
+use crate::command::Command;
 use crate::data::glob_matches;
 use sha2::{Digest, Sha256};
 
@@ -75,10 +76,7 @@ impl User {
                 command.name
             ));
         }
-        let (reads, writes) = access(command, args);
-        if !self.has_all_keys
-            && !keys_of(command.keys, args).iter().all(|key| self.may_use(key, reads, writes))
-        {
+        if !self.has_all_keys && !self.may_use_all(command, args) {
             return Err(
                 "NOPERM this user has no permissions to access one of the keys used as arguments"
                     .to_owned(),
@@ -107,14 +105,17 @@ impl User {
         Ok(())
     }
 
-    fn may_use(&self, key: &[u8], reads: bool, writes: bool) -> bool {
-        let matching = self.keys.iter().filter(|rule| glob_matches(&rule.pattern, key));
-        let (mut may_read, mut may_write) = (false, false);
-        for rule in matching {
-            may_read |= rule.reads;
-            may_write |= rule.writes;
-        }
-        (!reads || may_read) && (!writes || may_write)
+    fn may_use_all(&self, command: &Command, args: &[&[u8]]) -> bool {
+        let (first, others) = access(command, args);
+        let mut keys = keys_of(command.keys, args).into_iter().enumerate();
+        keys.all(|(at, key)| self.may_use(key, if at == 0 { first } else { others }))
+    }
+
+    /// True if one rule gives all that is needed: those of several patterns are not added up.
+    fn may_use(&self, key: &[u8], Access { reads, writes }: Access) -> bool {
+        self.keys.iter().any(|rule| {
+            rule.reads >= reads && rule.writes >= writes && glob_matches(&rule.pattern, key)
+        })
     }
 
     /// The rules that make it, as ACL LIST shows them.
@@ -251,9 +252,12 @@ impl User {
                         patterns",
             );
         }
-        let rule = KeyRule { pattern: pattern.into(), reads, writes };
-        if !self.keys.contains(&rule) {
-            self.keys.push(rule);
+        match self.keys.iter_mut().find(|rule| *rule.pattern == *pattern) {
+            Some(rule) => {
+                rule.reads |= reads;
+                rule.writes |= writes;
+            }
+            None => self.keys.push(KeyRule { pattern: pattern.into(), reads, writes }),
         }
         Ok(())
     }
@@ -306,33 +310,6 @@ impl User {
         }
         Ok(())
     }
-}
-
-/// What a command does with its keys. A command that writes may tell what it found, unless it is known to tell nothing.
-fn access(command: &Command, args: &[&[u8]]) -> (bool, bool) {
-    const WRITES_ALONE: &[&str] = &[
-        "append",
-        "del",
-        "expire",
-        "expireat",
-        "hmset",
-        "lpush",
-        "mset",
-        "msetnx",
-        "persist",
-        "pexpire",
-        "pexpireat",
-        "psetex",
-        "rpush",
-        "sadd",
-        "setex",
-        "setnx",
-        "unlink",
-    ];
-    let writes = command.flags.has(Flags::WRITE);
-    let is_plain_set =
-        command.name == "set" && !args.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"get"));
-    (!writes || !(is_plain_set || WRITES_ALONE.contains(&command.name)), writes)
 }
 
 /// Every category of Redis: a rule may name one that no command of ours is in.

@@ -779,6 +779,70 @@ fn users_may_do_what_their_rules_say() {
     assert!(world.peer(conn).is_aborted, "a deleted user's connections end");
 }
 
+/// As the specifications of keys of redis-server 7.0 say what a command does with each of its keys.
+#[test]
+fn a_key_that_is_only_read_needs_the_right_to_read_alone() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    let rules = "%R~r* %W~w* ~a* +@all on nopass";
+    talk(&mut world, operator, &[(&format!("ACL SETUSER ann {rules}"), "+OK\r\n")]);
+    talk(&mut world, conn, &[("AUTH ann x", "+OK\r\n")]);
+    for line in [
+        "COPY r1 w1",
+        "BITOP AND w1 r1 r2",
+        "SUNIONSTORE w1 r1 r2",
+        "SINTERSTORE w1 r1 r2",
+        "SDIFFSTORE w1 r1 r2",
+        "ZUNIONSTORE w1 2 r1 r2",
+        "ZINTERSTORE w1 2 r1 r2",
+        "ZDIFFSTORE w1 2 r1 r2",
+        "ZRANGESTORE w1 r1 0 -1",
+        "BITFIELD r1 GET u8 0 OVERFLOW WRAP GET u8 8",
+        "BITFIELD r1",
+        "LMOVE a1 w1 LEFT LEFT",
+        "RPOPLPUSH a1 w1",
+        "SMOVE a1 w1 m",
+        "RENAME a1 w1",
+        "RENAMENX a1 w1",
+        "BITFIELD a1 GET u8 0 SET u8 0 1",
+    ] {
+        let reply = world.ask(conn, line);
+        assert!(!reply.starts_with("-NOPERM"), "{line}: {reply}");
+    }
+    for line in [
+        "COPY w1 a1",
+        "COPY r1 r2",
+        "BITOP AND w1 w2",
+        "BITOP AND r1 r2",
+        "SUNIONSTORE w1 r1 w2",
+        "ZUNIONSTORE r1 1 r2",
+        "ZUNIONSTORE w1 2 r1 w2",
+        "ZRANGESTORE w1 w2 0 -1",
+        "BITFIELD r1 GET u8 0 SET u8 0 1",
+        "BITFIELD r1 INCRBY u8 0 1",
+        "BITFIELD r1 nosuch",
+        "BITFIELD w1 GET u8 0",
+        "BITFIELD w1 SET u8 0 1",
+        "LMOVE r1 a1 LEFT LEFT",
+        "LMOVE w1 a1 LEFT LEFT",
+        "LMOVE a1 r1 LEFT LEFT",
+        "RPOPLPUSH r1 a1",
+        "SMOVE r1 a1 m",
+        "RENAME r1 a1",
+        "RENAME w1 a1",
+    ] {
+        let reply = world.ask(conn, line);
+        assert!(reply.starts_with("-NOPERM"), "{line}: {reply}");
+    }
+    // The rights to one pattern are one rule; those of two patterns are not added up.
+    let rules = "reset on nopass +@all %R~k %W~k %R~ab* %W~a*";
+    talk(&mut world, operator, &[(&format!("ACL SETUSER ann {rules}"), "+OK\r\n")]);
+    let list = world.ask(operator, "ACL LIST");
+    assert!(list.contains(" ~k %R~ab* %W~a* "), "{list}");
+    talk(&mut world, conn, &[("LPOP k", "$-1\r\n"), ("SET ab x", "+OK\r\n")]);
+    assert!(world.ask(conn, "LPOP ab").starts_with("-NOPERM"));
+}
+
 #[test]
 fn configuration_is_set_whole_and_no_path_from_the_wire() {
     let mut world = World::new();
