@@ -4,7 +4,7 @@
 //! began to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
-use super::client::{Blocked, Client, Kept, Key, Replies};
+use super::client::{Blocked, Client, Kept, Key, Nothing, Replies};
 use super::server::Server;
 use super::table::keys_of;
 use super::waiters::Pause;
@@ -19,7 +19,7 @@ impl Server {
         index: usize,
         args: &[&[u8]],
         until_ms: Option<u64>,
-        null_array: bool,
+        nothing: Nothing,
     ) {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         for key in keys_of(self.table.command(index).keys, args) {
@@ -36,7 +36,7 @@ impl Server {
         }
         self.waiters.count += 1;
         let (call, database) = (Kept::new(index, args), client.database);
-        client.blocked = Some(Box::new(Blocked { call, database, keys, until_ms, null_array }));
+        client.blocked = Some(Box::new(Blocked { call, database, keys, until_ms, nothing }));
     }
 
     /// The client waits for data no longer; it is sent nothing about it.
@@ -112,11 +112,12 @@ impl Server {
     fn give_up(&mut self, key: Key, error: Option<&str>) -> bool {
         let Some(mut client) = self.clients.take(key) else { return false };
         let blocked = self.unblock(&mut client);
-        if blocked.is_some() {
+        if let Some(blocked) = &blocked {
             let is_wanted = !matches!(client.replies, Replies::Off | Replies::Skip);
             match error {
                 _ if !is_wanted => {}
                 Some(text) => client.out.error(text),
+                None if blocked.nothing == Nothing::Zero => client.out.integer(0),
                 // Of every command, as in Redis 7.0; only inside EXEC is the nothing of BLMOVE a value.
                 None => client.out.null_array(),
             }
@@ -180,6 +181,26 @@ impl Server {
         }
         self.clients.put_back(client);
         self.serve_waiters();
+    }
+}
+
+/// No replica is there to have what was written, so the time of a client that waits for one passes.
+pub(crate) fn wait(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let Some(replicas) = integer(args[1]) else {
+        return client.out.error("ERR value is not an integer or out of range");
+    };
+    let timeout_ms = match integer(args[2]).map(u64::try_from) {
+        None => return client.out.error("ERR timeout is not an integer or out of range"),
+        Some(Err(_)) => return client.out.error("ERR timeout is negative"),
+        Some(Ok(timeout_ms)) => timeout_ms,
+    };
+    match client.last {
+        Some(index) if replicas > 0 => {
+            let until_ms = server.time.now_ms().saturating_add(timeout_ms);
+            let until_ms = (timeout_ms > 0).then_some(until_ms);
+            server.block(client, index, args, until_ms, Nothing::Zero);
+        }
+        _ => client.out.integer(0),
     }
 }
 

@@ -38,7 +38,16 @@ pub(crate) struct Blocked {
     pub(crate) database: usize,
     pub(crate) keys: Vec<Box<[u8]>>,
     pub(crate) until_ms: Option<u64>,
-    pub(crate) null_array: bool,
+    pub(crate) nothing: Nothing,
+}
+
+/// What a command that waits is answered with if what it waits for does not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nothing {
+    Array,
+    Value,
+    /// WAIT: so many replicas have what was written.
+    Zero,
 }
 
 /// An open transaction.

@@ -400,6 +400,23 @@ pub(crate) fn client_kill(server: &mut Server, client: &mut Client, args: &[&[u8
     }
 }
 
+/// There is no CLIENT TRACKING: it is off, and nothing is sent elsewhere.
+pub(crate) fn client_getredir(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.integer(-1);
+}
+
+pub(crate) fn client_trackinginfo(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    let out = &mut client.out;
+    out.map(3);
+    out.bulk(b"flags");
+    out.set(1);
+    out.bulk(b"off");
+    out.bulk(b"redirect");
+    out.integer(-1);
+    out.bulk(b"prefixes");
+    out.array(0);
+}
+
 pub(crate) fn client_no_evict(_: &mut Server, client: &mut Client, args: &[&[u8]]) {
     client.is_evictable = match args[2].to_ascii_lowercase().as_slice() {
         b"on" => false,

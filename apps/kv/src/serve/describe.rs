@@ -177,10 +177,15 @@ pub(crate) fn getkeys(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
     keys.iter().for_each(|key| client.out.bulk(key));
 }
 
-pub(crate) fn help(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
-    let subcommands = server.table.containers().get("client").cloned().unwrap_or_default();
-    client.out.array(subcommands.len());
+/// The subcommands of a command that has some: those that are here, and no others.
+pub(crate) fn help(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let container = String::from_utf8_lossy(args[0]).to_ascii_lowercase();
+    let subcommands = server.table.containers().get(&*container).cloned().unwrap_or_default();
+    client.out.array(subcommands.len() + 1);
+    let title = container.to_ascii_uppercase();
+    client.out.simple(&format!("{title} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    let prefix = container.len() + 1;
     for index in subcommands {
-        client.out.simple(&server.table.command(index).name.replace('|', " ").to_uppercase());
+        client.out.simple(&server.table.command(index).name[prefix..].to_ascii_uppercase());
     }
 }

@@ -162,6 +162,35 @@ pub(crate) fn memory_stats(server: &mut Server, client: &mut Client, _: &[&[u8]]
     }
 }
 
+pub(crate) fn memory_doctor(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.text(
+        "Nothing is diagnosed here: INFO memory has what data and clients take, MEMORY STATS the same of one worker \
+         or all, MEMORY USAGE what one key takes.\n",
+    );
+}
+
+pub(crate) fn memory_malloc_stats(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.text("Stats not supported for the current allocator");
+}
+
+/// Nothing is held back that could be given back, as with Redis's allocators but one.
+pub(crate) fn memory_purge(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.ok();
+}
+
+/// Who replicates what: none does.
+pub(crate) fn role(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.array(3);
+    client.out.bulk(b"master");
+    client.out.integer(0);
+    client.out.array(0);
+}
+
+/// What clients of clusters ask for.
+pub(crate) fn no_cluster(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
+    client.out.error("ERR This instance has cluster support disabled");
+}
+
 pub(crate) fn shutdown(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let is_known = |word: &&[u8]| {
         [&b"nosave"[..], b"save", b"now", b"force"].iter().any(|w| word.eq_ignore_ascii_case(w))

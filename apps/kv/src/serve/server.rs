@@ -10,7 +10,7 @@
 
 use super::{
     channels::Channels,
-    client::{Client, Clients, Ending, Kept, Key, Replies, Transaction},
+    client::{Client, Clients, Ending, Kept, Key, Nothing, Replies, Transaction},
     config::Config,
     datagrams::Datagrams,
     fetching::Fetching,
@@ -396,7 +396,8 @@ impl Server {
         };
         self.follow(database, args, &command, client, from);
         if let Outcome::Waits { until_ms, null_array } = outcome {
-            self.block(client, index, args, until_ms, null_array);
+            let nothing = if null_array { Nothing::Array } else { Nothing::Value };
+            self.block(client, index, args, until_ms, nothing);
         }
     }
 

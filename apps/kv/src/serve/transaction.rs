@@ -4,7 +4,7 @@
 //! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
 //! transactions, whichever client changed it.
 
-use super::client::{Client, DataKey, Kept, Transaction};
+use super::client::{Client, DataKey, Kept, Nothing, Transaction};
 use super::server::{Server, logged_bytes};
 use super::watched::Watcher;
 
@@ -82,9 +82,11 @@ impl Server {
             return client.out.error(&text);
         }
         self.call(client, index, args);
-        if let Some(blocked) = client.blocked.as_ref().map(|blocked| blocked.null_array) {
-            self.unblock(client);
-            if blocked { client.out.null_array() } else { client.out.null() }
+        match self.unblock(client).map(|blocked| blocked.nothing) {
+            None => {}
+            Some(Nothing::Array) => client.out.null_array(),
+            Some(Nothing::Value) => client.out.null(),
+            Some(Nothing::Zero) => client.out.integer(0),
         }
     }
 }

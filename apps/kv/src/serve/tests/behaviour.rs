@@ -949,6 +949,78 @@ fn what_ends_leaves_nothing() {
 }
 
 #[test]
+fn what_clients_of_replicas_and_clusters_ask_is_answered() {
+    const NO_CLUSTER: &str = "-ERR This instance has cluster support disabled\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
+            ("READONLY", NO_CLUSTER),
+            ("READWRITE", NO_CLUSTER),
+            ("ASKING", NO_CLUSTER),
+            ("CLUSTER INFO", NO_CLUSTER),
+            ("CLUSTER slots", NO_CLUSTER),
+            ("CLUSTER", "-ERR wrong number of arguments for 'cluster' command\r\n"),
+            ("CLUSTER nosuch", "-ERR unknown subcommand 'nosuch'. Try CLUSTER HELP.\r\n"),
+            ("CLUSTER SLOTS x", "-ERR wrong number of arguments for 'cluster|slots' command\r\n"),
+            ("CLIENT GETREDIR", ":-1\r\n"),
+            (
+                "CLIENT TRACKINGINFO",
+                "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n",
+            ),
+            ("MEMORY PURGE", "+OK\r\n"),
+            ("MEMORY MALLOC-STATS", "$45\r\nStats not supported for the current allocator\r\n"),
+        ],
+    );
+    assert!(world.ask(conn, "MEMORY DOCTOR").starts_with('$'));
+    for name in
+        ["ACL", "CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "PUBSUB", "SLOWLOG", "OBJECT"]
+    {
+        let help = world.ask(conn, &format!("{name} help"));
+        let title = format!("+{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:\r\n");
+        assert!(help.contains(&title) && help.contains("\r\n+HELP\r\n"), "{help}");
+    }
+}
+
+#[test]
+fn a_client_waits_in_vain_for_replicas() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("WAIT 0 0", ":0\r\n"),
+            ("WAIT -1 0", ":0\r\n"),
+            ("WAIT x 0", "-ERR value is not an integer or out of range\r\n"),
+            ("WAIT 0 x", "-ERR timeout is not an integer or out of range\r\n"),
+            ("WAIT 0 -1", "-ERR timeout is negative\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("WAIT 1 0", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n:0\r\n"),
+            ("WAIT 1 50", ""),
+        ],
+    );
+    world.pass_ms(49);
+    assert_eq!(world.received(conn), "");
+    world.pass_ms(1);
+    assert_eq!(world.received(conn), ":0\r\n");
+    for (end, reply) in
+        [("TIMEOUT", ":0\r\n"), ("ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")]
+    {
+        talk(&mut world, conn, &[("WAIT 1 0", "")]);
+        assert_eq!(world.ask(operator, &format!("CLIENT UNBLOCK 1 {end}")), ":1\r\n");
+        assert_eq!(world.received(conn), reply);
+    }
+    talk(&mut world, conn, &[("WAIT 2 9223372036854775807", "")]);
+    world.close(conn);
+    assert!(world.kv.server.waiters.is_empty() && world.kv.due_ns().is_none());
+}
+
+#[test]
 fn shutdown_ends_the_run() {
     let mut world = World::new();
     let conn = world.open();
