@@ -488,7 +488,9 @@ impl Server {
                         let key = (database, key);
                         self.watched.touch(&key, &mut self.clients);
                         self.waiters.touch(&key);
-                        self.journal.touched(&key);
+                        if is_logged {
+                            self.journal.touched(&key);
+                        }
                     }
                     None => {
                         let store = &self.store;

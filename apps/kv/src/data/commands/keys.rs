@@ -567,9 +567,11 @@ fn swapdb(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
     let (Some(one), Some(other)) = (number(first), number(second)) else {
         return Err(DATABASE_RANGE);
     };
-    keys.store.databases.swap(one, other);
-    if keys.effects.wants_touched {
-        keys.effects.touched.extend([(one, None), (other, None)]);
+    if one != other {
+        keys.store.databases.swap(one, other);
+        if keys.effects.wants_touched {
+            keys.effects.touched.extend([(one, None), (other, None)]);
+        }
     }
     keys.effects.changed(1);
     reply.ok();

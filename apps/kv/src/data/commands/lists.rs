@@ -262,8 +262,11 @@ fn ltrim(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         list.remove(0..kept.start);
         len - kept.len()
     })?;
-    if let Some(removed) = trimmed.filter(|removed| *removed > 0) {
-        keys.changed(args[1], removed as u64);
+    match trimmed {
+        None => {}
+        // As in Redis, a transaction that watches the list is spoiled even if it is as it was.
+        Some(0) => keys.effects.touch(keys.database, args[1]),
+        Some(removed) => keys.changed(args[1], removed as u64),
     }
     reply.ok();
     DONE

@@ -147,13 +147,17 @@ fn a_watched_key_that_changes_spoils_the_transaction() {
 #[test]
 fn a_watched_key_that_stays_as_it_is_spoils_nothing() {
     // Before WATCH, by the client; behind it, by another.
-    let cases: [(&[&str], &[&str], bool); 13] = [
+    let cases: [(&[&str], &[&str], bool); 16] = [
         (&[], &["FLUSHALL"], false),
         (&[], &["FLUSHDB"], false),
         (&["SET k 1"], &["FLUSHDB"], true),
         (&[], &["SWAPDB 0 1"], false),
         (&["SET k 1"], &["SWAPDB 0 1"], true),
         (&["SELECT 1", "SET k 1", "SELECT 0"], &["SWAPDB 0 1"], true),
+        (&["SET k 1"], &["SWAPDB 0 0"], false),
+        // A trimmed list is another to Redis, whatever is left of it.
+        (&["RPUSH k a b"], &["LTRIM k 0 -1"], true),
+        (&[], &["LTRIM k 0 -1"], false),
         (&["SADD s a b", "SADD k a"], &["SMOVE s k a"], false),
         (&["SADD s a b", "SADD k a"], &["SMOVE s k b"], true),
         (&["SETBIT k 7 1"], &["SETBIT k 7 1", "BITFIELD k SET u8 0 1"], false),

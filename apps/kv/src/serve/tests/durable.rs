@@ -95,6 +95,20 @@ pub(super) fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
 }
 
 #[test]
+fn a_key_that_is_touched_and_not_logged_is_not_waited_for() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let conn = world.open();
+    world.ask(conn, "RPUSH l a b");
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.received(conn), ":2\r\n");
+    // Who watches it is told; the log has nothing of it.
+    assert_eq!(world.ask(conn, "LTRIM l 0 -1"), "+OK\r\n");
+    assert_eq!(world.ask(conn, "LLEN l"), ":2\r\n");
+    assert_eq!(memory.borrow().records.len(), 1);
+}
+
+#[test]
 fn always_answers_when_the_record_is_durable_and_not_before() {
     let (mut world, memory) = logged(Fsync::Always);
     let (writer, reader) = (world.open(), world.open());
