@@ -1,9 +1,18 @@
 //! Patterns as KEYS, SCAN and PSUBSCRIBE read them: `*`, `?`, `[a-z]`, `[^a]`, `\` before a byte that is meant as it
-//! stands.
+//! stands. As in Redis 7.0, no pattern but the empty one fits the empty text; a command that shows all for `*` asks
+//! [`fits_or_all`].
+
+/// The same as [`matches`], but `*` fits the empty text, too: where elements are listed.
+pub(crate) fn fits_or_all(pattern: &[u8], text: &[u8]) -> bool {
+    pattern == b"*" || matches(pattern, text)
+}
 
 /// True if `pattern` fits the whole of `text`. Takes at most one step per pair of their bytes: only the last star that
 /// was passed is ever tried again, since what an earlier one could take, the last can take too.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
     let (mut at, mut here) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -80,7 +89,12 @@ mod tests {
     #[test]
     fn patterns_fit_as_in_redis() {
         for (pattern, text, fits) in [
-            ("*", "", true),
+            ("*", "", false),
+            ("**", "", false),
+            ("[", "", false),
+            ("", "", true),
+            ("", "a", false),
+            ("**a**", "a", true),
             ("*", "anything", true),
             ("h?llo", "hello", true),
             ("h?llo", "hllo", false),

@@ -252,7 +252,7 @@ fn persist(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer
 fn keys(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let entries = keys.data().entries.iter().filter(|entry| !keys.is_due(entry));
     let found: Vec<&[u8]> =
-        entries.map(Keyed::key).filter(|key| glob::matches(args[1], key)).collect();
+        entries.map(Keyed::key).filter(|key| glob::fits_or_all(args[1], key)).collect();
     reply.array(found.len());
     found.into_iter().for_each(|key| reply.bulk(key));
     DONE
@@ -286,7 +286,7 @@ impl<'a> Scan<'a> {
     }
 
     pub(super) fn fits(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+        self.pattern.is_none_or(|pattern| glob::fits_or_all(pattern, name))
     }
 }
 

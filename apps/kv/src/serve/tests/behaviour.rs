@@ -315,6 +315,40 @@ fn messages_reach_everybody_who_listens() {
     assert_eq!(world.ask(speaker, "PUBLISH a hi"), ":0\r\n");
 }
 
+/// As redis-server 7.0 has it: only where elements are listed, `*` alone means the empty one as well.
+#[test]
+fn no_pattern_but_the_empty_one_fits_what_is_empty() {
+    let mut world = World::new();
+    let (conn, listener) = (world.open(), world.open());
+    world.ask(listener, "PSUBSCRIBE *");
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("PUBLISH '' m", ":0\r\n"),
+            ("PUBLISH a m", ":1\r\n"),
+            ("SET '' x", "+OK\r\n"),
+            ("KEYS *", "*1\r\n$0\r\n\r\n"),
+            ("KEYS **", "*0\r\n"),
+            ("KEYS ''", "*1\r\n$0\r\n\r\n"),
+            ("SCAN 0 MATCH *", "*2\r\n$1\r\n0\r\n*1\r\n$0\r\n\r\n"),
+            ("SCAN 0 MATCH **", "*2\r\n$1\r\n0\r\n*0\r\n"),
+            ("HSET h '' v", ":1\r\n"),
+            ("HSCAN h 0 MATCH *", "*2\r\n$1\r\n0\r\n*2\r\n$0\r\n\r\n$1\r\nv\r\n"),
+            ("HSCAN h 0 MATCH **", "*2\r\n$1\r\n0\r\n*0\r\n"),
+        ],
+    );
+    world.ask(listener, "PUNSUBSCRIBE");
+    world.ask(listener, "PSUBSCRIBE ''");
+    talk(&mut world, conn, &[("PUBLISH '' m", ":1\r\n")]);
+    world.ask(listener, "SUBSCRIBE ''");
+    talk(
+        &mut world,
+        conn,
+        &[("PUBSUB CHANNELS *", "*0\r\n"), ("PUBSUB CHANNELS", "*1\r\n$0\r\n\r\n")],
+    );
+}
+
 #[test]
 fn a_listener_that_reads_nothing_is_cut_off() {
     let mut config = Config::default();
