@@ -17,15 +17,24 @@ pub(crate) static COMMANDS: &[Command] = &[
     row("bitfield_ro", -2, READ_FAST, ONE_KEY, &["read", "bitmap", "fast"], runs!(bitfield_ro)),
 ];
 
-/// Where a bit may stand.
+const NOT_OFFSET: Refusal = refusal("ERR bit offset is not an integer or out of range");
+
+/// Bits of a string that may be asked for, as in Redis: behind those that a string can have there are zeros.
+const ASKED_BITS_MAX: usize = 1 << 32;
+
+/// Where a bit may be asked for.
 fn offset(arg: &[u8]) -> Result<usize, Refusal> {
-    let words = refusal("ERR bit offset is not an integer or out of range");
     let offset = numbers::integer(arg).and_then(|offset| usize::try_from(offset).ok());
-    offset.filter(|offset| offset / 8 < VALUE_BYTES_MAX).ok_or(words)
+    offset.filter(|offset| *offset < ASKED_BITS_MAX).ok_or(NOT_OFFSET)
+}
+
+/// Where a bit may be written: within the longest string.
+fn writable(at: usize) -> Result<usize, Refusal> {
+    if at / 8 < VALUE_BYTES_MAX { Ok(at) } else { Err(NOT_OFFSET) }
 }
 
 fn setbit(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let at = offset(args[2])?;
+    let at = writable(offset(args[2])?)?;
     let bit = match args[3] {
         b"0" => 0,
         b"1" => 1,
@@ -226,13 +235,15 @@ impl Field {
             [b'#', at @ ..] => (at, bits as usize),
             at => (at, 1),
         };
-        let words = || refusal("ERR bit offset is not an integer or out of range");
         let at = numbers::integer(at).and_then(|at| usize::try_from(at).ok());
-        let at = at.and_then(|at| at.checked_mul(unit)).ok_or_else(words)?;
-        if (at.saturating_add(bits as usize) - 1) / 8 >= VALUE_BYTES_MAX {
-            return Err(words());
-        }
-        Ok(Field { signed, bits, at })
+        let at = at.and_then(|at| at.checked_mul(unit)).filter(|at| *at < ASKED_BITS_MAX);
+        Ok(Field { signed, bits, at: at.ok_or(NOT_OFFSET)? })
+    }
+
+    /// The same, of a field that is written.
+    fn to_write(kind: &[u8], at: &[u8]) -> Result<Field, Refusal> {
+        let field = Field::read(kind, at)?;
+        writable(field.at + field.bits as usize - 1).map(|_| field)
     }
 
     fn get(self, text: &[u8]) -> i64 {
@@ -308,10 +319,10 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
             }
             [kind, at, ..] if is(step, "get") => ((Field::read(kind, at)?, Step::Get), 2),
             [kind, at, number, ..] if is(step, "set") => {
-                ((Field::read(kind, at)?, Step::Set(integer(number)?)), 3)
+                ((Field::to_write(kind, at)?, Step::Set(integer(number)?)), 3)
             }
             [kind, at, number, ..] if is(step, "incrby") => {
-                ((Field::read(kind, at)?, Step::Add(integer(number)?)), 3)
+                ((Field::to_write(kind, at)?, Step::Add(integer(number)?)), 3)
             }
             _ => return Err(SYNTAX),
         };

@@ -708,6 +708,33 @@ fn bits_are_counted_before_a_unit_is_read_that_is_none_where_there_are_none() {
     );
 }
 
+/// The longest string here is shorter than Redis's.
+#[test]
+fn bits_behind_the_longest_string_are_zeros_to_who_reads_them() {
+    const REFUSED: &str = "-ERR bit offset is not an integer or out of range\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("SET k x", "+OK\r\n"),
+            ("GETBIT k 1073741824", ":0\r\n"),
+            ("GETBIT none 4294967295", ":0\r\n"),
+            ("GETBIT none 4294967296", REFUSED),
+            ("BITFIELD_RO k GET u8 1073741824", "*1\r\n:0\r\n"),
+            ("BITFIELD k GET u8 #536870911", "*1\r\n:0\r\n"),
+            ("BITFIELD k GET u8 4294967295", "*1\r\n:0\r\n"),
+            ("BITFIELD k GET u8 #536870912", REFUSED),
+            ("BITFIELD k GET u8 4294967295 SET u8 0 120", "*2\r\n:0\r\n:120\r\n"),
+            ("BITFIELD k SET u8 1073741824 1", REFUSED),
+            ("BITFIELD k INCRBY u8 536870912 1", REFUSED),
+            ("SETBIT k 1073741824 1", REFUSED),
+            ("SETBIT k 536870912 1", REFUSED),
+        ],
+    );
+}
+
 #[test]
 fn more_clients_than_files_cannot_be_configured() {
     let config = Config { clients_limit: 958, ..Config::default() };
