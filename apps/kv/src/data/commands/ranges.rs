@@ -183,9 +183,9 @@ fn query<'a>(args: &[&'a [u8]], form: Form) -> Result<Query<'a>, Refusal> {
                 let mut number = || integer(options.next().ok_or(SYNTAX)?);
                 limit = Some((number()?, number()?));
             }
-            () if is(option, "rev") && form.reverse.is_none() => reverse = Some(true),
-            () if is(option, "bylex") && form.by.is_none() => by = Some(By::Member),
-            () if is(option, "byscore") && form.by.is_none() => by = Some(By::Score),
+            () if is(option, "rev") && reverse.is_none() => reverse = Some(true),
+            () if is(option, "bylex") && by.is_none() => by = Some(By::Member),
+            () if is(option, "byscore") && by.is_none() => by = Some(By::Score),
             () => return Err(SYNTAX),
         }
     }

@@ -736,6 +736,33 @@ fn bits_behind_the_longest_string_are_zeros_to_who_reads_them() {
 }
 
 #[test]
+fn a_range_has_one_order_and_one_kind() {
+    let mut world = World::new();
+    let conn = world.open();
+    for range in [
+        "0 -1 REV REV",
+        "- + BYSCORE BYLEX",
+        "- + BYLEX BYSCORE",
+        "- + BYLEX BYLEX",
+        "0 1 BYSCORE BYSCORE",
+        "0 1 BYSCORE REV LIMIT 0 1 REV",
+    ] {
+        for command in [format!("ZRANGE none {range}"), format!("ZRANGESTORE to none {range}")] {
+            assert_eq!(world.ask(conn, &command), "-ERR syntax error\r\n", "{command}");
+        }
+    }
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("ZADD z 1 a", ":1\r\n"),
+            ("ZRANGE z 0 -1 WITHSCORES WITHSCORES", "*2\r\n$1\r\na\r\n$1\r\n1\r\n"),
+            ("ZRANGE z 0 1 BYSCORE LIMIT 0 0 LIMIT 0 2", "*1\r\n$1\r\na\r\n"),
+        ],
+    );
+}
+
+#[test]
 fn more_clients_than_files_cannot_be_configured() {
     let config = Config { clients_limit: 958, ..Config::default() };
     let mut world = World::with(config, None);
