@@ -1,13 +1,15 @@
 //! Numbers with 64 binary digits, as INCRBYFLOAT and HINCRBYFLOAT compute: Redis does so in the x87's long double, and
 //! its replies show it. A number is `±mantissa * 2^exponent`, the mantissa's highest bit set; 0 has none.
 
+use super::hexadecimal::{Hexadecimal, power};
 use std::cmp::Ordering;
 
 /// Longer texts are no numbers to Redis.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// The greatest and least exponents of a long double, for a mantissa that is a whole number.
+/// The greatest and least exponents of a long double, for a mantissa that is a whole number; of the smallest numbers
+/// less than 64 bits count, behind all decimals that are written.
 const EXPONENT_MAX: i64 = 16_383 - 63;
-const EXPONENT_MIN: i64 = -16_382 - 63;
+const EXPONENT_MIN: i64 = -16_382 - 63 - 63;
 /// Decimals that are written.
 const DECIMALS: usize = 17;
 
@@ -26,7 +28,7 @@ pub(crate) enum Reading {
 }
 
 impl Extended {
-    /// Reads a decimal number; `None` if it is none, too large, or so small that it would become 0.
+    /// Reads a number; `None` if it is none, too large, or so small that it would become 0.
     pub(crate) fn read(text: &[u8]) -> Option<Reading> {
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return None;
@@ -36,6 +38,9 @@ impl Extended {
             [b'+', rest @ ..] => (false, rest),
             rest => (false, rest),
         };
+        if let Some(number) = Hexadecimal::read(text) {
+            return Extended::of_hexadecimal(negative, number).map(Reading::Finite);
+        }
         let lower = text.to_ascii_lowercase();
         if lower == b"inf" || lower == b"infinity" {
             return Some(Reading::Infinite);
@@ -79,6 +84,18 @@ impl Extended {
         }
         extended.negative = negative;
         Some(Reading::Finite(extended))
+    }
+
+    fn of_hexadecimal(negative: bool, number: Hexadecimal) -> Option<Extended> {
+        let Hexadecimal { mantissa, exponent, has_more } = number;
+        if mantissa == 0 {
+            return Some(Extended { negative, mantissa: 0, exponent: 0 });
+        }
+        let mut natural = Natural::from((mantissa >> 64) as u64);
+        natural.shift_left(64);
+        natural.add(&Natural::from(mantissa as u64));
+        let extended = Extended::rounded(negative, &natural, exponent, has_more);
+        (EXPONENT_MIN..=EXPONENT_MAX).contains(&extended.exponent).then_some(extended)
     }
 
     /// The sum, rounded; `None` if it is too large.
@@ -157,24 +174,6 @@ impl Extended {
             None => Extended { negative, mantissa: 1 << 63, exponent: exponent + excess + 1 },
         }
     }
-}
-
-/// The power of ten behind an `e`.
-fn power(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let mut power: i64 = 0;
-    for digit in digits {
-        let digit = i64::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
-        power = (power * 10 + digit).min(1_000_000);
-    }
-    Some(if negative { -power } else { power })
 }
 
 /// A whole number of any size, 32 bits each, the low ones first; the last is not 0.
@@ -359,6 +358,13 @@ mod tests {
             ("-1.5", "0.25", "-1.25"),
             ("1e18", "0.5", "1000000000000000000.5"),
             ("1e-20", "0", "0"),
+            ("0", "0x10", "16"),
+            ("0x1.8p1", "-0X1", "2"),
+            ("0x1p-16400", "29.5", "29.5"),
+            ("1e-4940", "29.5", "29.5"),
+            ("29.5", "0x1.23456789abcdef0123456789p0", "30.63777777777777776"),
+            ("0x1.0000000000000001p60", "0", "1152921504606846976"),
+            ("0x1.00000000000000011p60", "0", "1152921504606846976.125"),
             ("123456789012345678901234567890", "0", "123456789012345678899921813504"),
         ] {
             assert_eq!(sum(one, other), text, "{one} + {other}");
@@ -368,6 +374,9 @@ mod tests {
     #[test]
     fn what_is_no_number_is_refused() {
         for text in ["", " 1", "1 ", "abc", "1e", "e5", ".", "1e99999", "1e-99999", "--1", "nan"] {
+            assert_eq!(Extended::read(text.as_bytes()), None, "{text}");
+        }
+        for text in ["0x", "0xg", "0x.", "0x1p", "0x1p99999", "0x1p-99999", "--0x1", " 0x1"] {
             assert_eq!(Extended::read(text.as_bytes()), None, "{text}");
         }
         assert_eq!(Extended::read(b"-inf"), Some(Reading::Infinite));

@@ -21,6 +21,7 @@ mod entry;
 mod extended;
 mod glob;
 mod hash;
+mod hexadecimal;
 mod keyspace;
 mod list;
 mod memory;

@@ -1,5 +1,6 @@
-//! Numbers as text, by Redis's rules. Hexadecimal floating-point numbers, which the C library of Redis reads, are
-//! refused.
+//! Numbers as text, by Redis's rules.
+
+use super::hexadecimal::Hexadecimal;
 
 /// A whole number in its one form: no sign but `-`, no leading zero, nothing around it.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
@@ -54,14 +55,17 @@ impl IntegerText {
     }
 }
 
-/// A score or a weight: a decimal number or an infinity. `None` for a NaN, for what is too large, and for what is not 0
+/// A score or a weight: a number or an infinity. `None` for a NaN, for what is too large, and for what is not 0
 /// and would become 0.
 pub(crate) fn double(text: &[u8]) -> Option<f64> {
-    let number = decimal(text)?;
+    let number = float(text)?;
     let names_infinity = text.iter().any(|byte| matches!(byte, b'n' | b'N'));
-    let has_digit = || {
-        let mantissa = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
-        mantissa.clone().any(|byte| matches!(byte, b'1'..=b'9'))
+    let has_digit = || match hexadecimal(text) {
+        Some((_, hexadecimal)) => hexadecimal.mantissa > 0,
+        None => {
+            let mut mantissa = text.iter().take_while(|byte| !matches!(byte, b'e' | b'E'));
+            mantissa.any(|byte| matches!(byte, b'1'..=b'9'))
+        }
     };
     match number {
         _ if number.is_infinite() => names_infinity.then_some(number),
@@ -72,13 +76,26 @@ pub(crate) fn double(text: &[u8]) -> Option<f64> {
 
 /// The bound of a range of scores: nothing is too large, nothing at all is 0, and blanks may come first.
 pub(crate) fn bound(text: &[u8]) -> Option<f64> {
-    if text.is_empty() { Some(0.0) } else { decimal(text.trim_ascii_start()) }
+    if text.is_empty() { Some(0.0) } else { float(text.trim_ascii_start()) }
 }
 
-/// Any decimal number or infinity, as near as 53 bits come.
-pub(crate) fn decimal(text: &[u8]) -> Option<f64> {
+/// Any number or infinity, as near as 53 bits come.
+pub(crate) fn float(text: &[u8]) -> Option<f64> {
+    if let Some((negative, number)) = hexadecimal(text) {
+        return Some(if negative { -number.double() } else { number.double() });
+    }
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (!number.is_nan()).then_some(number)
+}
+
+/// Such a number, and whether it is negative.
+fn hexadecimal(text: &[u8]) -> Option<(bool, Hexadecimal)> {
+    let (negative, text) = match text {
+        [b'-', text @ ..] => (true, text),
+        [b'+', text @ ..] => (false, text),
+        text => (false, text),
+    };
+    Hexadecimal::read(text).map(|number| (negative, number))
 }
 
 /// A number as Redis 7.0 writes scores: `%.17g`.
@@ -171,10 +188,18 @@ mod tests {
             ("", None),
             (" 1", None),
             ("1x", None),
+            ("-0x1p-2", Some(-0.25)),
+            ("0x1p1024", None),
+            ("0x1p-1075", None),
+            ("0x0p-1075", Some(0.0)),
+            (" 0x1", None),
+            ("0x", None),
         ] {
             assert_eq!(double(text.as_bytes()), number, "{text}");
         }
         assert_eq!(bound(b"1e400"), Some(f64::INFINITY));
+        assert_eq!(bound(b"-0x1p9999"), Some(f64::NEG_INFINITY));
+        assert_eq!(bound(b" 0x1p-9999"), Some(0.0));
         assert_eq!(bound(b""), Some(0.0));
     }
 }

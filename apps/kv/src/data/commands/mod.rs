@@ -33,7 +33,7 @@ const DRAWN_MAX: i64 = 16 << 20;
 
 /// When a timeout in seconds is over; never, if it is 0.
 fn until(timeout: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
-    let seconds = super::numbers::decimal(timeout);
+    let seconds = super::numbers::float(timeout);
     let seconds = seconds.ok_or(refusal("ERR timeout is not a float or out of range"))?;
     let milliseconds = (seconds * 1000.0).ceil();
     // What is more than Redis can count is negative to it.

@@ -735,6 +735,33 @@ fn bits_behind_the_longest_string_are_zeros_to_who_reads_them() {
     );
 }
 
+/// What the C library reads for redis-server.
+#[test]
+fn numbers_may_be_hexadecimal_where_redis_reads_them_so() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("INCRBYFLOAT n 0x10", "$2\r\n16\r\n"),
+            ("HINCRBYFLOAT h f 0x1p-1", "$3\r\n0.5\r\n"),
+            ("INCRBYFLOAT n 0x", "-ERR value is not a valid float\r\n"),
+            ("ZADD z 0x10 a -0x.8 b", ":2\r\n"),
+            ("ZSCORE z a", "$2\r\n16\r\n"),
+            ("ZADD z 0x1p1024 m", "-ERR value is not a valid float\r\n"),
+            ("ZINCRBY z 0x1 b", "$3\r\n0.5\r\n"),
+            ("ZCOUNT z (0x0 0x10", ":2\r\n"),
+            ("ZCOUNT z 0x 1", "-ERR min or max is not a float\r\n"),
+            ("BLPOP none 0xg", "-ERR timeout is not a float or out of range\r\n"),
+            ("BLPOP none 0x1p70", "-ERR timeout is negative\r\n"),
+            ("BLPOP none 0x2", ""),
+        ],
+    );
+    world.pass_ms(2_000);
+    assert_eq!(world.received(conn), "*-1\r\n");
+}
+
 #[test]
 fn a_range_has_one_order_and_one_kind() {
     let mut world = World::new();
