@@ -99,7 +99,7 @@ pub(crate) fn info(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     for name in &args[2..] {
         match named(&server.table, name) {
             Some(command) => write(&server.table, &command, &mut client.out),
-            None => client.out.null_array(),
+            None => client.out.null(),
         }
     }
 }
@@ -170,7 +170,9 @@ pub(crate) fn getkeys(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
         return client.out.error("ERR Invalid number of arguments specified for command");
     }
     let keys = keys_of(command.keys, words);
-    if keys.is_empty() {
+    // Where keys are counted, there is at least one beside those that are not.
+    let uncounted = key_places(command.keys, words.len(), None).len();
+    if keys.is_empty() || command.keys.numkeys > 0 && keys.len() == uncounted {
         return client.out.error("ERR Invalid arguments specified for command");
     }
     client.out.array(keys.len());

@@ -1027,7 +1027,7 @@ fn the_table_describes_itself() {
         ),
         "{info}"
     );
-    assert!(info.ends_with("*-1\r\n"));
+    assert!(info.ends_with("\r\n$-1\r\n"));
     talk(
         &mut world,
         conn,
@@ -1075,6 +1075,7 @@ fn what_clients_of_replicas_and_clusters_ask_is_answered() {
     talk(
         &mut world,
         conn,
+    const NO_KEYS: &str = "-ERR Invalid arguments specified for command\r\n";
         &[
             ("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
             ("READONLY", NO_CLUSTER),
@@ -1091,6 +1092,11 @@ fn what_clients_of_replicas_and_clusters_ask_is_answered() {
                 "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n",
             ),
             ("MEMORY PURGE", "+OK\r\n"),
+            ("COMMAND GETKEYS ZUNIONSTORE d 2 a b", "*3\r\n$1\r\nd\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            ("COMMAND GETKEYS ZUNIONSTORE d 0 a b", NO_KEYS),
+            ("COMMAND GETKEYS ZUNIONSTORE d x a b", NO_KEYS),
+            ("COMMAND GETKEYS ZUNIONSTORE d 3 a b", NO_KEYS),
+            ("COMMAND GETKEYS LMPOP -1 a b LEFT", NO_KEYS),
             ("MEMORY MALLOC-STATS", "$45\r\nStats not supported for the current allocator\r\n"),
         ],
     );
