@@ -290,14 +290,19 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The cursor of a scan.
+/// The cursor of a scan, as the C library reads it for Redis: a negative one counts from the greatest.
 pub(super) fn cursor(arg: &[u8]) -> Result<u64, Refusal> {
-    let text = std::str::from_utf8(arg).ok();
-    match text {
-        Some("") => Ok(0),
-        Some(text) => text.parse().map_err(|_| refusal("ERR invalid cursor")),
-        None => Err(refusal("ERR invalid cursor")),
-    }
+    let number = |digits: &[u8]| -> Option<u64> {
+        let is_number = digits.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+    };
+    let cursor = match arg {
+        [] => Some(0),
+        [b'-', digits @ ..] => number(digits).map(u64::wrapping_neg),
+        [b'+', digits @ ..] => number(digits),
+        digits => number(digits),
+    };
+    cursor.ok_or(refusal("ERR invalid cursor"))
 }
 
 /// A cursor and the elements that belong to it.

@@ -763,6 +763,27 @@ fn numbers_may_be_hexadecimal_where_redis_reads_them_so() {
 }
 
 #[test]
+fn a_cursor_is_read_as_the_c_library_reads_it() {
+    let mut world = World::new();
+    let conn = world.open();
+    world.ask(conn, "SADD s a");
+    for cursor in ["-1", "18446744073709551615"] {
+        for scan in ["SCAN", "SSCAN none"] {
+            let line = format!("{scan} {cursor}");
+            assert_eq!(world.ask(conn, &line), "*2\r\n$1\r\n0\r\n*0\r\n", "{line}");
+        }
+    }
+    for cursor in ["0", "+0", "-0", "''"] {
+        let reply = world.ask(conn, &format!("SCAN {cursor}"));
+        assert_eq!(reply, "*2\r\n$1\r\n0\r\n*1\r\n$1\r\ns\r\n", "{cursor}");
+    }
+    for cursor in ["x", "-", "+", "-+1", "' 1'", "'1 '", "18446744073709551616", "0x1"] {
+        let reply = world.ask(conn, &format!("SCAN {cursor}"));
+        assert_eq!(reply, "-ERR invalid cursor\r\n", "{cursor}");
+    }
+}
+
+#[test]
 fn a_range_has_one_order_and_one_kind() {
     let mut world = World::new();
     let conn = world.open();
@@ -1018,6 +1039,7 @@ fn slow_commands_are_kept_and_counted() {
 
 #[test]
 fn the_table_describes_itself() {
+    const NO_KEYS: &str = "-ERR Invalid arguments specified for command\r\n";
     let mut world = World::new();
     let conn = world.open();
     let info = world.ask(conn, "COMMAND INFO get nosuch");
@@ -1034,6 +1056,11 @@ fn the_table_describes_itself() {
         &[
             ("COMMAND GETKEYS BLPOP a b 0", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
             ("COMMAND GETKEYS PING x", "-ERR The command has no key arguments\r\n"),
+            ("COMMAND GETKEYS ZUNIONSTORE d 2 a b", "*3\r\n$1\r\nd\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            ("COMMAND GETKEYS ZUNIONSTORE d 0 a b", NO_KEYS),
+            ("COMMAND GETKEYS ZUNIONSTORE d x a b", NO_KEYS),
+            ("COMMAND GETKEYS ZUNIONSTORE d 3 a b", NO_KEYS),
+            ("COMMAND GETKEYS LMPOP -1 a b LEFT", NO_KEYS),
             ("COMMAND GETKEYS NOSUCH a", "-ERR Invalid command specified\r\n"),
             ("COMMAND LIST FILTERBY PATTERN ge?", "*1\r\n$3\r\nget\r\n"),
         ],
@@ -1075,7 +1102,6 @@ fn what_clients_of_replicas_and_clusters_ask_is_answered() {
     talk(
         &mut world,
         conn,
-    const NO_KEYS: &str = "-ERR Invalid arguments specified for command\r\n";
         &[
             ("ROLE", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
             ("READONLY", NO_CLUSTER),
@@ -1092,11 +1118,6 @@ fn what_clients_of_replicas_and_clusters_ask_is_answered() {
                 "*6\r\n$5\r\nflags\r\n*1\r\n$3\r\noff\r\n$8\r\nredirect\r\n:-1\r\n$8\r\nprefixes\r\n*0\r\n",
             ),
             ("MEMORY PURGE", "+OK\r\n"),
-            ("COMMAND GETKEYS ZUNIONSTORE d 2 a b", "*3\r\n$1\r\nd\r\n$1\r\na\r\n$1\r\nb\r\n"),
-            ("COMMAND GETKEYS ZUNIONSTORE d 0 a b", NO_KEYS),
-            ("COMMAND GETKEYS ZUNIONSTORE d x a b", NO_KEYS),
-            ("COMMAND GETKEYS ZUNIONSTORE d 3 a b", NO_KEYS),
-            ("COMMAND GETKEYS LMPOP -1 a b LEFT", NO_KEYS),
             ("MEMORY MALLOC-STATS", "$45\r\nStats not supported for the current allocator\r\n"),
         ],
     );
