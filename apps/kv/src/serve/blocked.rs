@@ -5,7 +5,7 @@
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
 use super::client::{Blocked, Client, Kept, Key, Nothing, Replies};
-use super::server::Server;
+use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
 use crate::command::{Outcome, Run};
@@ -184,16 +184,26 @@ impl Server {
     }
 }
 
+/// A time that is not negative; else the client gets an error.
+fn timeout_ms(arg: &[u8], client: &mut Client) -> Option<u64> {
+    let timeout = integer(arg);
+    let timeout_ms = timeout.and_then(|ms| u64::try_from(ms).ok());
+    match timeout_ms {
+        None if timeout.is_none() => {
+            client.out.error("ERR timeout is not an integer or out of range");
+        }
+        None => client.out.error("ERR timeout is negative"),
+        Some(_) => {}
+    }
+    timeout_ms
+}
+
 /// No replica is there to have what was written, so the time of a client that waits for one passes.
 pub(crate) fn wait(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let Some(replicas) = integer(args[1]) else {
         return client.out.error("ERR value is not an integer or out of range");
     };
-    let timeout_ms = match integer(args[2]).map(u64::try_from) {
-        None => return client.out.error("ERR timeout is not an integer or out of range"),
-        Some(Err(_)) => return client.out.error("ERR timeout is negative"),
-        Some(Ok(timeout_ms)) => timeout_ms,
-    };
+    let Some(timeout_ms) = timeout_ms(args[2], client) else { return };
     match client.last {
         Some(index) if replicas > 0 => {
             let until_ms = server.time.now_ms().saturating_add(timeout_ms);
@@ -205,19 +215,16 @@ pub(crate) fn wait(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
 }
 
 pub(crate) fn client_pause(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
-    let timeout = integer(args[2]).and_then(|ms| u64::try_from(ms).ok());
-    let Some(timeout_ms) = timeout else {
-        return client.out.error("ERR timeout is not an integer or out of range");
-    };
+    if args.len() > 4 {
+        return client.out.error_bytes(&wrong_arguments(args));
+    }
     let holds_all = match args.get(3) {
         None => true,
         Some(word) if word.eq_ignore_ascii_case(b"all") => true,
         Some(word) if word.eq_ignore_ascii_case(b"write") => false,
         Some(_) => return client.out.error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
     };
-    if args.len() > 4 {
-        return client.out.error("ERR syntax error");
-    }
+    let Some(timeout_ms) = timeout_ms(args[2], client) else { return };
     let until_ms = server.time.now_ms().saturating_add(timeout_ms);
     // A pause in force is never shortened nor weakened by another.
     let former = server.waiters.pause;

@@ -5,7 +5,7 @@
 
 use super::channels::Kind;
 use super::client::{Client, Ending, Key};
-use super::server::Server;
+use super::server::{Server, wrong_arguments};
 use crate::data::glob_matches;
 
 impl Server {
@@ -140,7 +140,7 @@ pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
 
 pub(crate) fn channels(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     if args.len() > 3 {
-        return client.out.error("ERR wrong number of arguments for 'pubsub|channels' command");
+        return client.out.error_bytes(&wrong_arguments(args));
     }
     let names = server.channels.channels.keys();
     let names: Vec<&[u8]> = names

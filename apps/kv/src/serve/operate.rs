@@ -5,7 +5,7 @@ use super::config::{PARAMETERS, PROTECTED, policy_name};
 use super::connection::REDIS_VERSION;
 use super::info_line::line;
 use super::save::about_persistence;
-use super::server::{Server, Stats};
+use super::server::{Server, Stats, wrong_arguments};
 use crate::data::glob_matches;
 use laneway_linux::Usage;
 use laneway_resp::integer;
@@ -101,6 +101,9 @@ pub(crate) fn time(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
 }
 
 pub(crate) fn slowlog_get(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    if args.len() > 3 {
+        return client.out.error_bytes(&wrong_arguments(args));
+    }
     let count = match args.get(2) {
         None => 10,
         Some(text) => match integer(text) {

@@ -700,6 +700,14 @@ fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
     [b"ERR unknown command '", name, b"', with args beginning with: ", &repeated].concat()
 }
 
+/// The error for a subcommand with arguments that its arity allows and it does not.
+pub(crate) fn wrong_arguments(args: &[&[u8]]) -> Vec<u8> {
+    let sub = shortened(args[1], REPEATED_BYTES_MAX);
+    let name = args[0].to_ascii_uppercase();
+    let what = b"ERR unknown subcommand or wrong number of arguments for '";
+    [&what[..], sub, b"'. Try ", &*name, b" HELP."].concat()
+}
+
 fn no_subcommand(args: &[&[u8]]) -> Vec<u8> {
     let Some(sub) = args.get(1) else {
         let name = args[0].to_ascii_lowercase();

@@ -176,12 +176,7 @@ fn hincrbyfloat(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> A
 }
 
 fn hrandfield(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let drawn = args.get(2).map(|arg| Drawn::read(arg)).transpose()?;
-    let with_values = match &args[2..] {
-        [] | [_] => false,
-        [_, option] if is(option, "withvalues") => true,
-        _ => return Err(SYNTAX),
-    };
+    let (drawn, with_values) = Drawn::read(&args[2..], "withvalues")?;
     let mut chance = keys.draws();
     let Some(hash) = keys.read::<Hash>(args[1])? else {
         if drawn.is_some() {

@@ -281,10 +281,7 @@ fn lpos(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
             () if is(option, "rank") => {
                 rank = integer(value)?;
                 if rank == i64::MIN {
-                    return Err(refusal(
-                        "ERR value is out of range, value must between -9223372036854775807 \
-                         and 9223372036854775807",
-                    ));
+                    return Err(NOT_SYMMETRIC);
                 }
                 if rank == 0 {
                     return Err(refusal(

@@ -10,7 +10,7 @@ mod sorted_sets;
 mod strings;
 mod unions;
 
-use super::keyspace::{Refusal, refusal};
+use super::keyspace::{NOT_SYMMETRIC, OUT_OF_RANGE, Refusal, SYNTAX, integer, is, refusal};
 use crate::command::Command;
 use laneway_random::Random;
 use std::collections::HashSet;
@@ -53,13 +53,27 @@ enum Drawn {
 }
 
 impl Drawn {
-    fn read(arg: &[u8]) -> Result<Drawn, Refusal> {
-        let count = super::keyspace::integer(arg)?;
-        match usize::try_from(count) {
-            Ok(count) => Ok(Drawn::Different(count)),
-            Err(_) if count < -DRAWN_MAX => Err(super::keyspace::OUT_OF_RANGE),
-            Err(_) => Ok(Drawn::Any(count.unsigned_abs() as usize)),
+    /// Reads a count and the word behind it that asks for what belongs to each member, if there is one; whether that
+    /// is asked for.
+    fn read(args: &[&[u8]], word: &str) -> Result<(Option<Drawn>, bool), Refusal> {
+        let [arg, options @ ..] = args else { return Ok((None, false)) };
+        let count = integer(arg)?;
+        if count == i64::MIN {
+            return Err(NOT_SYMMETRIC);
         }
+        let is_paired = match options {
+            [] => false,
+            [option] if is(option, word) => true,
+            _ => return Err(SYNTAX),
+        };
+        if is_paired && count.unsigned_abs() > i64::MAX as u64 / 2 || count < -DRAWN_MAX {
+            return Err(OUT_OF_RANGE);
+        }
+        let drawn = match usize::try_from(count) {
+            Ok(count) => Drawn::Different(count),
+            Err(_) => Drawn::Any(count.unsigned_abs() as usize),
+        };
+        Ok((Some(drawn), is_paired))
     }
 }
 

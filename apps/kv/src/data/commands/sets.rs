@@ -143,7 +143,7 @@ fn srandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
     if args.len() > 3 {
         return Err(SYNTAX);
     }
-    let drawn = args.get(2).map(|arg| Drawn::read(arg)).transpose()?;
+    let (drawn, _) = Drawn::read(&args[2..], "")?;
     let mut chance = keys.draws();
     let Some(set) = keys.read::<Set>(args[1])? else {
         if drawn.is_some() {

@@ -369,12 +369,7 @@ fn bzmpop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
 }
 
 fn zrandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let drawn = args.get(2).map(|arg| Drawn::read(arg)).transpose()?;
-    let with_scores = match &args[2..] {
-        [] | [_] => false,
-        [_, option] if is(option, "withscores") => true,
-        _ => return Err(SYNTAX),
-    };
+    let (drawn, with_scores) = Drawn::read(&args[2..], "withscores")?;
     let mut chance = keys.draws();
     let Some(sorted) = keys.read::<Sorted>(args[1])? else {
         if drawn.is_some() {

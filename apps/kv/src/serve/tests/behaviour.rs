@@ -784,6 +784,42 @@ fn a_cursor_is_read_as_the_c_library_reads_it() {
 }
 
 #[test]
+fn what_is_out_of_range_is_refused_in_the_words_of_redis() {
+    const NOT_SYMMETRIC: &str = "-ERR value is out of range, value must between -9223372036854775807 and \
+                                 9223372036854775807\r\n";
+    const OUT_OF_RANGE: &str = "-ERR value is out of range\r\n";
+    const SYNTAX: &str = "-ERR syntax error\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    let wrong = |container: &str, sub: &str| {
+        format!(
+            "-ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP.\r\n"
+        )
+    };
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("SRANDMEMBER k -9223372036854775808", NOT_SYMMETRIC),
+            ("HRANDFIELD k -9223372036854775808", NOT_SYMMETRIC),
+            ("ZRANDMEMBER k -9223372036854775808 withscores", NOT_SYMMETRIC),
+            ("HRANDFIELD k -4611686018427387904 withvalues X", SYNTAX),
+            ("HRANDFIELD k -4611686018427387904 X", SYNTAX),
+            ("HRANDFIELD k 4611686018427387904 withvalues", OUT_OF_RANGE),
+            ("HRANDFIELD k 4611686018427387903 withvalues", "*0\r\n"),
+            ("ZRANDMEMBER k 9223372036854775807 WITHSCORES", OUT_OF_RANGE),
+            ("ZRANDMEMBER k 9223372036854775807", "*0\r\n"),
+            ("CLIENT PAUSE -1", "-ERR timeout is negative\r\n"),
+            ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range\r\n"),
+            ("CLIENT PAUSE -1 x", "-ERR CLIENT PAUSE mode must be WRITE or ALL\r\n"),
+            ("CLIENT PAUSE 1 all x", &wrong("CLIENT", "PAUSE")),
+            ("SLOWLOG get -1 x", &wrong("SLOWLOG", "get")),
+            ("pubsub CHANNELS a b", &wrong("PUBSUB", "CHANNELS")),
+        ],
+    );
+}
+
+#[test]
 fn a_range_has_one_order_and_one_kind() {
     let mut world = World::new();
     let conn = world.open();
