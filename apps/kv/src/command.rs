@@ -26,6 +26,14 @@ pub struct Command {
     pub run: Run,
 }
 
+impl Command {
+    /// True if it takes so many arguments, its name among them.
+    pub(crate) fn takes(&self, args: usize) -> bool {
+        let (count, arity) = (args as i64, i64::from(self.arity));
+        if arity > 0 { count == arity } else { count >= -arity }
+    }
+}
+
 /// The part of the store that does a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {

@@ -2,6 +2,7 @@
 //!
 //! A parameter is a row: its name, how it is shown, and how it is set, if it can be. No row sets a path.
 
+use super::denied::ATTEMPTS_MAX;
 use crate::data::{Eviction, Settings};
 use laneway_resp::Limits;
 use std::fmt;
@@ -175,6 +176,7 @@ const fn free(name: &'static str, show: fn(&Config) -> String, set: Set) -> Para
 /// Every parameter but `requirepass`, which is the default user's.
 #[rustfmt::skip] // a table
 pub(crate) const PARAMETERS: &[Parameter] = &[
+    fixed("acllog-max-len", |_| ATTEMPTS_MAX.to_string()),
     fixed("appendonly", |c| yes_no(c.appendonly)),
     fixed("appendfsync", |c| c.appendfsync.to_owned()),
     free("auto-aof-rewrite-min-size", |c| c.rewrite_bytes_min.to_string(),

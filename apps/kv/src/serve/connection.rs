@@ -51,11 +51,14 @@ pub(crate) fn select(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
 }
 
 impl Server {
-    /// Makes the client that user, if the password is right.
-    fn log_in(&mut self, client: &mut Client, name: &[u8], password: &[u8]) -> bool {
-        let user = self.users.log_in(name, password);
-        self.stats.auth_failures += u64::from(user.is_none());
-        let Some(user) = user else { return false };
+    /// Makes the client that user, if the password is right; `word` is the command that says so.
+    fn log_in(&mut self, client: &mut Client, word: &[u8], name: &[u8], password: &[u8]) -> bool {
+        let Some(user) = self.users.log_in(name, password) else {
+            self.stats.auth_failures += 1;
+            let is_in_multi = client.transaction.is_some();
+            self.note_attempt(client, ("auth", word), name, is_in_multi);
+            return false;
+        };
         client.user = user;
         client.is_authenticated = true;
         true
@@ -78,7 +81,7 @@ pub(crate) fn auth(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
         [_, name, password] => (name, password),
         _ => return client.out.error("ERR syntax error"),
     };
-    if server.log_in(client, name, password) {
+    if server.log_in(client, args[0], name, password) {
         client.out.ok();
     } else {
         client.out.error(WRONG_PASSWORD);
@@ -120,7 +123,7 @@ pub(crate) fn hello(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
         };
     }
     if let Some((user, password)) = login
-        && !server.log_in(client, user, password)
+        && !server.log_in(client, args[0], user, password)
     {
         return client.out.error(WRONG_PASSWORD);
     }
@@ -214,7 +217,7 @@ pub(crate) fn client_setinfo(_: &mut Server, client: &mut Client, args: &[&[u8]]
 }
 
 /// A client in a line, as CLIENT LIST has it.
-fn line(server: &Server, client: &Client) -> String {
+pub(super) fn line(server: &Server, client: &Client) -> String {
     let now_us = server.time.now_us;
     let age = |since_us: u64| now_us.saturating_sub(since_us) / 1_000_000;
     let mut flags = String::new();

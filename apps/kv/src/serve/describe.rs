@@ -162,11 +162,10 @@ pub(crate) fn getkeys(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
         return client.out.error("ERR Invalid command specified");
     };
     let command = server.table.command(index);
-    let (count, arity) = (words.len() as i64, i64::from(command.arity));
     if command.keys.numkeys == 0 && key_places(command.keys, words.len(), None).is_empty() {
         return client.out.error("ERR The command has no key arguments");
     }
-    if (arity > 0 && count != arity) || count < -arity {
+    if !command.takes(words.len()) {
         return client.out.error("ERR Invalid number of arguments specified for command");
     }
     let keys = keys_of(command.keys, words);

@@ -17,6 +17,7 @@ mod client;
 mod config;
 mod connection;
 mod datagrams;
+mod denied;
 mod describe;
 mod fetch;
 mod fetching;
@@ -148,6 +149,7 @@ impl Kv {
             saving: saving::Saving::default(),
             fetching: fetching::Fetching::default(),
             slowlog: slow::Slowlog::default(),
+            attempts: denied::Attempts::default(),
             stats: server::Stats::default(),
             datagrams: Datagrams::default(),
             effects: crate::Effects::default(),

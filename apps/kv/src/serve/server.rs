@@ -13,6 +13,7 @@ use super::{
     client::{Client, Clients, Ending, Kept, Key, Nothing, Replies, Transaction},
     config::Config,
     datagrams::Datagrams,
+    denied::Attempts,
     fetching::Fetching,
     front::{Front, why_not},
     log::Journal,
@@ -89,6 +90,8 @@ pub(crate) struct Server {
     pub(crate) saving: Saving,
     pub(crate) fetching: Fetching,
     pub(crate) slowlog: Slowlog,
+    /// What users were not allowed.
+    pub(crate) attempts: Attempts,
     pub(crate) stats: Stats,
     pub(crate) datagrams: Datagrams,
     pub(crate) time: Time,
@@ -213,9 +216,7 @@ impl Server {
             Found::Unknown => return refused(None, unknown_command(args)),
         };
         let command = self.table.command(index);
-        let count = args.len() as i64;
-        let arity = i64::from(command.arity);
-        if (arity > 0 && count != arity) || count < -arity {
+        if !command.takes(args.len()) {
             let text = format!("ERR wrong number of arguments for '{}' command", command.name);
             return refused(Some(index), text.into_bytes());
         }
@@ -241,9 +242,11 @@ impl Server {
             return Err("ERR Command not allowed inside a transaction".to_owned());
         }
         if !flags.has(Flags::NO_AUTH)
-            && let Err(text) = self.users.of(client.user).may(index, command, args)
+            && let Err(denied) = self.users.of(client.user).may(index, command, args)
         {
-            return Err(text);
+            let is_in_multi = client.transaction.is_some();
+            self.note_denied(client, denied.what(command.name), is_in_multi);
+            return Err(denied.text(command.name));
         }
         if self.front.is_some() {
             why_not(self.table.row(index), args)?;

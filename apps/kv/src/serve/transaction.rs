@@ -78,8 +78,9 @@ impl Server {
     /// Does a command of a transaction: rights may have changed since it was queued, and nothing waits.
     fn call_inside(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
         let command = self.table.command(index);
-        if let Err(text) = self.users.may(client.user, index, &command, args) {
-            return client.out.error(&text);
+        if let Err(denied) = self.users.may(client.user, index, &command, args) {
+            self.note_denied(client, denied.what(command.name), true);
+            return client.out.error(&denied.text_at_exec());
         }
         self.call(client, index, args);
         match self.unblock(client).map(|blocked| blocked.nothing) {

@@ -137,7 +137,8 @@ impl Server {
             reply.error("NOAUTH Authentication required.");
             return None;
         }
-        if let Err(text) = self.users.of(0).may(index, &command, &args) {
+        if let Err(denied) = self.users.of(0).may(index, &command, &args) {
+            let text = denied.text(command.name);
             reply.error(&text);
             return None;
         }

@@ -4,6 +4,7 @@
 //! reply tells whether the user or the password was wrong. The default user is at place 0 and is never deleted.
 
 use super::access::{Access, access};
+use super::denied::Denied;
 use super::table::{Table, keys_of};
 use crate::command::Command;
 use crate::data::glob_matches;
@@ -27,6 +28,8 @@ pub(crate) struct User {
     pub(super) name: Box<[u8]>,
     pub(super) is_on: bool,
     pub(super) needs_no_password: bool,
+    /// Whether RESTORE would look at values closely. There is no RESTORE: it is shown as it was set.
+    pub(super) sanitizes: Option<bool>,
     pub(super) passwords: Vec<[u8; 32]>,
     /// A bit per row of the table of commands.
     pub(super) allowed: Vec<u64>,
@@ -46,6 +49,7 @@ impl User {
             name: name.into(),
             is_on: false,
             needs_no_password: false,
+            sanitizes: None,
             passwords: Vec::new(),
             allowed: vec![0; rows.div_ceil(64)],
             rules: vec!["-@all".to_owned()],
@@ -65,22 +69,18 @@ impl User {
     /// Whether it may do a command with these words.
     ///
     /// # Errors
-    /// Redis's sentence.
-    pub(crate) fn may(&self, row: usize, command: &Command, args: &[&[u8]]) -> Result<(), String> {
+    /// Why not.
+    pub(crate) fn may(&self, row: usize, command: &Command, args: &[&[u8]]) -> Result<(), Denied> {
         if self.has_all_commands && self.has_all_keys && self.has_all_channels {
             return Ok(());
         }
         if self.allowed[row / 64] & 1 << (row % 64) == 0 {
-            return Err(format!(
-                "NOPERM this user has no permissions to run the '{}' command",
-                command.name
-            ));
+            return Err(Denied::Command);
         }
-        if !self.has_all_keys && !self.may_use_all(command, args) {
-            return Err(
-                "NOPERM this user has no permissions to access one of the keys used as arguments"
-                    .to_owned(),
-            );
+        if !self.has_all_keys
+            && let Some(key) = self.denied_key(command, args)
+        {
+            return Err(Denied::Key(key.into()));
         }
         let (channels, is_pattern): (&[&[u8]], bool) = match command.name {
             "publish" => (&args[1..2], false),
@@ -95,20 +95,19 @@ impl User {
                 false => glob_matches(allowed, channel),
             })
         };
-        if !self.has_all_channels && !channels.iter().all(|channel| is_allowed(channel)) {
-            return Err(
-                "NOPERM this user has no permissions to access one of the channels used as \
-                        arguments"
-                    .to_owned(),
-            );
+        match channels.iter().find(|channel| !self.has_all_channels && !is_allowed(channel)) {
+            Some(channel) => Err(Denied::Channel((*channel).into())),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn may_use_all(&self, command: &Command, args: &[&[u8]]) -> bool {
+    /// The first key of a command that it may not use so.
+    fn denied_key<'a>(&self, command: &Command, args: &[&'a [u8]]) -> Option<&'a [u8]> {
         let (first, others) = access(command, args);
         let mut keys = keys_of(command.keys, args).into_iter().enumerate();
-        keys.all(|(at, key)| self.may_use(key, if at == 0 { first } else { others }))
+        let denied =
+            keys.find(|(at, key)| !self.may_use(key, if *at == 0 { first } else { others }));
+        denied.map(|(_, key)| key)
     }
 
     /// True if one rule gives all that is needed: those of several patterns are not added up.
@@ -120,13 +119,24 @@ impl User {
 
     /// The rules that make it, as ACL LIST shows them.
     pub(super) fn text(&self) -> String {
-        let mut words = vec![if self.is_on { "on" } else { "off" }.to_owned()];
-        words.extend(self.needs_no_password.then(|| "nopass".to_owned()));
+        let mut words: Vec<String> = self.flags().into_iter().map(str::to_owned).collect();
         words.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
         words.extend(Some(self.keys_text()).filter(|text| !text.is_empty()));
-        words.push(self.channels_text());
+        words.extend((!self.has_all_channels).then(|| "resetchannels".to_owned()));
+        words.extend(Some(self.channels_text()).filter(|text| !text.is_empty()));
         words.push(self.rules.join(" "));
         words.join(" ")
+    }
+
+    /// Its flags, as ACL GETUSER shows them.
+    pub(super) fn flags(&self) -> Vec<&'static str> {
+        let mut flags = vec![if self.is_on { "on" } else { "off" }];
+        flags.extend(self.needs_no_password.then_some("nopass"));
+        flags.extend(self.sanitizes.map(|sanitizes| match sanitizes {
+            true => "sanitize-payload",
+            false => "skip-sanitize-payload",
+        }));
+        flags
     }
 
     pub(super) fn keys_text(&self) -> String {
@@ -149,8 +159,7 @@ impl User {
             return "&*".to_owned();
         }
         let channels = self.channels.iter().map(|c| format!("&{}", String::from_utf8_lossy(c)));
-        let channels: Vec<String> = channels.collect();
-        if channels.is_empty() { "resetchannels".to_owned() } else { channels.join(" ") }
+        channels.collect::<Vec<String>>().join(" ")
     }
 
     pub(crate) fn allow(
@@ -199,7 +208,12 @@ impl User {
             }
             b"allcommands" | b"+@all" => self.commands(table, true),
             b"nocommands" | b"-@all" => self.commands(table, false),
-            b"reset" => *self = User::new(&self.name, table.rows().len()),
+            b"sanitize-payload" => self.sanitizes = Some(true),
+            b"skip-sanitize-payload" => self.sanitizes = Some(false),
+            b"reset" => {
+                let sanitizes = Some(true);
+                *self = User { sanitizes, ..User::new(&self.name, table.rows().len()) };
+            }
             _ => match rule {
                 [b'>', password @ ..] => self.add_password(sha256(password)),
                 [b'<', password @ ..] => self.remove_password(sha256(password))?,
@@ -378,10 +392,8 @@ impl Users {
         row: usize,
         command: &Command,
         args: &[&[u8]],
-    ) -> Result<(), String> {
-        let unknown =
-            || format!("NOPERM this user has no permissions to run the '{}' command", command.name);
-        self.users.get(place).ok_or_else(unknown)?.may(row, command, args)
+    ) -> Result<(), Denied> {
+        self.users.get(place).ok_or(Denied::Command)?.may(row, command, args)
     }
 
     pub(crate) fn default_needs_no_password(&self) -> bool {
@@ -437,8 +449,8 @@ pub(super) fn hex(hash: &[u8; 32]) -> String {
 }
 
 fn hash_of(text: &[u8]) -> Result<[u8; 32], &'static str> {
-    const WRONG: &str =
-        "The provided password hash contains invalid characters or has not 64 of them";
+    const WRONG: &str = "The password hash must be exactly 64 characters and contain only lowercase \
+                         hexadecimal characters";
     let text = std::str::from_utf8(text).map_err(|_| WRONG)?;
     let is_hash = text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if !is_hash {

@@ -37,6 +37,8 @@ pub(crate) enum Join {
     Figures,
     /// SLOWLOG GET: the newest of all.
     Newest,
+    /// ACL LOG: the same, by their age.
+    Youngest,
 }
 
 /// Writes the one reply to a command of these parts.
@@ -94,6 +96,7 @@ pub(crate) fn join(join: Join, args: &[&[u8]], parts: &[Vec<u8>], out: &mut Repl
         }
         Join::Figures => figures(values, out),
         Join::Newest => newest(values, args, out),
+        Join::Youngest => youngest(values, args, out),
     }
 }
 
@@ -187,6 +190,32 @@ fn newest(values: Vec<Value>, args: &[&[u8]], out: &mut Reply) {
     write(&Value::Array(entries), out);
 }
 
+/// Entries are names and values: `[..., age-seconds, 0.5, client-info, ...]`.
+fn youngest(values: Vec<Value>, args: &[&[u8]], out: &mut Reply) {
+    if let Value::Simple(_) = values[0] {
+        return out.ok();
+    }
+    const AGE: usize = 11;
+    let count = args.get(2).and_then(|text| laneway_resp::integer(text)).unwrap_or(10);
+    let mut entries: Vec<(f64, Vec<Value>)> = values
+        .into_iter()
+        .flat_map(elements)
+        .map(elements)
+        .map(|fields| {
+            (fields.get(AGE).and_then(|age| text(age).parse().ok()).unwrap_or(0.0), fields)
+        })
+        .collect();
+    entries.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    entries.truncate(usize::try_from(count).unwrap_or(0));
+    out.array(entries.len());
+    for (age_s, fields) in entries {
+        out.map(fields.len() / 2);
+        for (at, field) in fields.iter().enumerate() {
+            if at == AGE { out.double(age_s) } else { write(field, out) }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +227,30 @@ mod tests {
         let mut out = Reply::new(Protocol::Resp3);
         join(how, &args, &parts, &mut out);
         String::from_utf8_lossy(out.bytes()).into_owned()
+    }
+
+    #[test]
+    fn attempts_of_all_workers_are_one_log() {
+        let attempt = |object: &str, age: &str| {
+            let names = ["reason", "context", "object", "username", "age-seconds", "client-info"];
+            let values = ["key", "toplevel", object, "ann", age, "id=1"];
+            let mut out = Reply::default();
+            out.array(14);
+            out.bulk(b"count");
+            out.integer(1);
+            for (name, value) in names.iter().zip(values) {
+                out.bulk(name.as_bytes());
+                out.bulk(value.as_bytes());
+            }
+            String::from_utf8_lossy(out.bytes()).into_owned()
+        };
+        let first = format!("*2\r\n{}{}", attempt("a", "0.5"), attempt("b", "10"));
+        let second = format!("*1\r\n{}", attempt("c", "2"));
+        let log = joined(Join::Youngest, "acl log 2", &[&first, &second]);
+        assert!(log.starts_with("*2\r\n%7\r\n"), "{log}");
+        let places = ["\r\na\r\n", ",0.5\r\n", "\r\nc\r\n", ",2\r\n"].map(|text| log.find(text));
+        assert!(places.is_sorted() && places.iter().all(Option::is_some), "{log}");
+        assert!(!log.contains("\r\nb\r\n"), "{log}");
     }
 
     #[test]
@@ -233,6 +286,7 @@ mod tests {
                 ["*2\r\n*2\r\n:2\r\n:7\r\n*2\r\n:0\r\n:5\r\n", "*1\r\n*2\r\n:1\r\n:6\r\n"],
                 "*2\r\n*2\r\n:2\r\n:7\r\n*2\r\n:1\r\n:6\r\n",
             ),
+            (Join::Youngest, ["+OK\r\n", "+OK\r\n"], "+OK\r\n"),
             (Join::Sum, [":2\r\n", ""], "-ERR a worker's part of the reply cannot be read\r\n"),
         ] {
             assert_eq!(joined(how, "slowlog get 2", &parts), reply, "{how:?} of {parts:?}");

@@ -20,6 +20,7 @@ pub(crate) enum Reach {
 
 const ALL: &[(&str, Join)] = &[
     ("acl|deluser", Join::Same),
+    ("acl|log", Join::Youngest),
     ("acl|setuser", Join::Same),
     ("bgrewriteaof", Join::Same),
     ("bgsave", Join::Same),

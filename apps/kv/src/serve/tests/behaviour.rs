@@ -925,7 +925,8 @@ fn users_may_do_what_their_rules_say() {
     );
     let list = world.ask(operator, "ACL LIST");
     assert!(
-        list.contains("user bob on #") && list.contains(" ~b:* %R~r:* &news -@all +@read +set"),
+        list.contains("user bob on #")
+            && list.contains(" ~b:* %R~r:* resetchannels &news -@all +@read +set"),
         "{list}"
     );
     let no_command =
@@ -1017,6 +1018,169 @@ fn a_key_that_is_only_read_needs_the_right_to_read_alone() {
     assert!(list.contains(" ~k %R~ab* %W~a* "), "{list}");
     talk(&mut world, conn, &[("LPOP k", "$-1\r\n"), ("SET ab x", "+OK\r\n")]);
     assert!(world.ask(conn, "LPOP ab").starts_with("-NOPERM"));
+}
+
+#[test]
+fn a_user_is_shown_as_redis_shows_it() {
+    let mut world = World::new();
+    let operator = world.open();
+    const WRONG_HASH: &str = "The password hash must be exactly 64 characters and contain only lowercase \
+                              hexadecimal characters\r\n";
+    let wrong = |rule: &str| format!("-ERR Error in ACL SETUSER modifier '{rule}': {WRONG_HASH}");
+    for rule in ["#abc", "!abc", &format!("#{}", "z".repeat(64))] {
+        assert_eq!(world.ask(operator, &format!("ACL SETUSER u {rule}")), wrong(rule));
+    }
+    for (rules, text) in [
+        ("", "off resetchannels -@all"),
+        ("skip-sanitize-payload", "off skip-sanitize-payload resetchannels -@all"),
+        ("on nopass sanitize-payload", "on nopass sanitize-payload resetchannels -@all"),
+        ("reset &c* ~k", "off sanitize-payload ~k resetchannels &c* -@all"),
+    ] {
+        assert_eq!(world.ask(operator, &format!("ACL SETUSER u {rules}")), "+OK\r\n");
+        let list = world.ask(operator, "ACL LIST");
+        assert!(list.contains(&format!("\r\nuser u {text}\r\n")), "{rules}: {list}");
+    }
+    let user = world.ask(operator, "ACL GETUSER u");
+    assert!(user.contains("*2\r\n$3\r\noff\r\n$16\r\nsanitize-payload\r\n"), "{user}");
+}
+
+#[test]
+fn rights_that_were_lost_before_exec_are_said_so() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    world.ask(operator, "ACL SETUSER ann on nopass ~* &* +@all");
+    world.ask(conn, "AUTH ann x");
+    for (queued, lost, kind, why) in [
+        ("GET k", "-get", "command", "no permission to execute the command or subcommand"),
+        ("SET k 1", "resetkeys", "key", "no permission to touch the specified keys"),
+        (
+            "PUBLISH c x",
+            "resetchannels",
+            "channel",
+            "no permission to access one of the channels used as arguments",
+        ),
+    ] {
+        talk(&mut world, conn, &[("MULTI", "+OK\r\n"), (queued, "+QUEUED\r\n")]);
+        talk(&mut world, operator, &[(&format!("ACL SETUSER ann {lost}"), "+OK\r\n")]);
+        assert_eq!(
+            world.ask(conn, "EXEC"),
+            format!(
+                "*1\r\n-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC \
+                 call. This command is no longer allowed for the following reason: {why}\r\n"
+            )
+        );
+        let log = world.ask(operator, "ACL LOG 1");
+        assert!(log.contains(&format!("\r\n{kind}\r\n$7\r\ncontext\r\n$5\r\nmulti\r\n")), "{log}");
+    }
+}
+
+#[test]
+fn what_users_were_not_allowed_is_kept() {
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    let wrong = "-ERR unknown subcommand or wrong number of arguments for 'LOG'. Try ACL HELP.\r\n";
+    talk(
+        &mut world,
+        operator,
+        &[
+            ("ACL SETUSER bob on >pw ~b* +get +publish +auth", "+OK\r\n"),
+            ("ACL LOG", "*0\r\n"),
+            ("ACL LOG x", "-ERR value is not an integer or out of range\r\n"),
+            ("ACL LOG 1 2", wrong),
+        ],
+    );
+    for line in [
+        "AUTH bob pw",
+        "GET c",
+        "GET c",
+        "CONFIG GET x",
+        "PUBLISH x y",
+        "AUTH bob no",
+        "AUTH who no",
+    ] {
+        world.ask(conn, line);
+    }
+    world.pass_ms(1500);
+    let log = world.ask(operator, "ACL LOG");
+    let entry = |count: u8, reason: &str, object: &str, user: &str| {
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let text =
+            [("reason", reason), ("context", "toplevel"), ("object", object), ("username", user)]
+                .map(|(name, value)| bulk(name) + &bulk(value))
+                .concat();
+        let age = bulk("age-seconds") + &bulk("1.5");
+        format!("*14\r\n$5\r\ncount\r\n:{count}\r\n{text}{age}$11\r\nclient-info\r\n")
+    };
+    let mut at = 0;
+    for wanted in [
+        entry(1, "auth", "AUTH", "who"),
+        entry(1, "auth", "AUTH", "bob"),
+        entry(1, "channel", "x", "bob"),
+        entry(1, "command", "config|get", "bob"),
+        entry(2, "key", "c", "bob"),
+    ] {
+        let found = log[at..].find(&wanted).unwrap_or_else(|| panic!("{wanted} is not in {log}"));
+        at += found + 1;
+    }
+    assert!(log.starts_with("*5\r\n") && log.contains("id=1 addr="), "{log}");
+    assert!(world.ask(operator, "ACL LOG 2").starts_with("*2\r\n*14\r\n"));
+    talk(
+        &mut world,
+        operator,
+        &[("ACL LOG -1", "*0\r\n"), ("ACL LOG RESET", "+OK\r\n"), ("ACL LOG", "*0\r\n")],
+    );
+}
+
+#[test]
+fn rights_are_tried_without_the_command() {
+    let mut world = World::new();
+    let operator = world.open();
+    world.ask(operator, "ACL SETUSER bob >pw ~b* &ch +get +publish");
+    let may_not =
+        |what: &str| format!("${}\r\nThis user has no permissions to {what}\r\n", what.len() + 32);
+    talk(
+        &mut world,
+        operator,
+        &[
+            ("ACL DRYRUN none get k", "-ERR User 'none' not found\r\n"),
+            ("ACL DRYRUN bob get b1", "+OK\r\n"),
+            ("ACL DRYRUN bob get c1", &may_not("access the 'c1' key")),
+            ("ACL DRYRUN bob publish ch x", "+OK\r\n"),
+            ("ACL DRYRUN bob publish x y", &may_not("access the 'x' channel")),
+            ("ACL DRYRUN bob config get x", &may_not("run the 'config|get' command")),
+            ("ACL DRYRUN bob auth x y", "+OK\r\n"),
+            ("ACL DRYRUN bob nosuch", "-ERR Command 'nosuch' not found\r\n"),
+            ("ACL DRYRUN bob config nosuch", "-ERR Command 'config' not found\r\n"),
+            ("ACL DRYRUN bob config", "-ERR wrong number of arguments for 'config' command\r\n"),
+            ("ACL DRYRUN bob get", "-ERR wrong number of arguments for 'get' command\r\n"),
+            ("ACL LOG", "*0\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn passwords_are_drawn_as_long_as_asked() {
+    const WRONG: &str = "-ERR ACL GENPASS argument must be the number of bits for the output password, a positive \
+                         number up to 4096\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    let (one, other) = (world.ask(conn, "ACL GENPASS"), world.ask(conn, "ACL GENPASS"));
+    assert!(one.starts_with("$64\r\n") && one != other, "{one} {other}");
+    assert!(one[5..69].bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{one}");
+    for (bits, digits) in [(1, 1), (4, 1), (5, 2), (4096, 1024)] {
+        let password = world.ask(conn, &format!("ACL GENPASS {bits}"));
+        assert!(password.starts_with(&format!("${digits}\r\n")), "{bits}: {password}");
+    }
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("ACL GENPASS 0", WRONG),
+            ("ACL GENPASS -1", WRONG),
+            ("ACL GENPASS 4097", WRONG),
+            ("ACL GENPASS x", "-ERR value is not an integer or out of range\r\n"),
+        ],
+    );
 }
 
 #[test]
