@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 pub(crate) struct Channels {
     pub(super) channels: BTreeMap<Box<[u8]>, Vec<Key>>,
     pub(super) patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
+    /// The channels of a cluster's shards, which have names of their own. Without a cluster there is one such shard.
+    pub(super) shards: BTreeMap<Box<[u8]>, Vec<Key>>,
 }
 
-/// One of the two kinds of subscription.
+/// One of the kinds of subscription.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Channel,
     Pattern,
+    Shard,
 }
 
 impl Channels {
@@ -22,11 +25,16 @@ impl Channels {
         match kind {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,
+            Kind::Shard => &mut self.shards,
         }
     }
 
     pub(crate) fn channels(&self) -> usize {
         self.channels.len()
+    }
+
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
     }
 
     pub(crate) fn patterns(&self) -> usize {

@@ -135,6 +135,7 @@ pub(crate) struct Client {
     pub(crate) is_spoiled: bool,
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
+    pub(crate) shard_channels: BTreeSet<Box<[u8]>>,
     /// The request at the cluster whose answer it waits for.
     pub(crate) awaited: Option<u64>,
     /// What several workers add.
@@ -185,6 +186,7 @@ impl Client {
             is_spoiled: false,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
+            shard_channels: BTreeSet::new(),
             awaited: None,
             apart: None,
         }
@@ -248,7 +250,7 @@ impl Client {
 
     /// True when a client of version 2 may only speak of messages.
     pub(crate) fn is_subscribed(&self) -> bool {
-        !self.channels.is_empty() || !self.patterns.is_empty()
+        self.subscriptions() + self.shard_channels.len() > 0
     }
 
     /// Channels and patterns that it listens to.

@@ -240,7 +240,7 @@ pub(super) fn line(server: &Server, client: &Client) -> String {
     // Writing to a String cannot fail.
     let _ = write!(
         line,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub=0 \
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
          multi={multi} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs={} rbp=0 obl={} oll=0 omem={} \
          tot-mem={} events={events} cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
@@ -253,6 +253,7 @@ pub(super) fn line(server: &Server, client: &Client) -> String {
         client.database,
         client.channels.len(),
         client.patterns.len(),
+        client.shard_channels.len(),
         client.parser.kept_bytes(),
         client.transaction.as_ref().map_or(0, |open| open.bytes),
         client.out.capacity(),

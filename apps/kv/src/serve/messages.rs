@@ -1,4 +1,4 @@
-//! SUBSCRIBE, PSUBSCRIBE, PUBLISH and their relatives.
+//! SUBSCRIBE, PSUBSCRIBE, PUBLISH and their relatives, among them those of shards (SSUBSCRIBE).
 //!
 //! A message is written into the buffer of every listener, in the version that it speaks, and leaves at the end of the
 //! turn. What a listener does not read is bounded by `client-output-buffer-limit pubsub`; beyond it, it is cut off.
@@ -7,6 +7,40 @@ use super::channels::Kind;
 use super::client::{Client, Ending, Key};
 use super::server::{Server, wrong_arguments};
 use crate::data::glob_matches;
+use std::collections::BTreeSet;
+
+/// What a client listens to, of one kind.
+fn own(client: &mut Client, kind: Kind) -> &mut BTreeSet<Box<[u8]>> {
+    match kind {
+        Kind::Channel => &mut client.channels,
+        Kind::Pattern => &mut client.patterns,
+        Kind::Shard => &mut client.shard_channels,
+    }
+}
+
+/// The words by which a kind is begun and ended.
+fn verbs(kind: Kind) -> (&'static str, &'static str) {
+    match kind {
+        Kind::Channel => ("subscribe", "unsubscribe"),
+        Kind::Pattern => ("psubscribe", "punsubscribe"),
+        Kind::Shard => ("ssubscribe", "sunsubscribe"),
+    }
+}
+
+/// Tells a client that it listens to a name, or no longer, and to how many: channels of shards are counted apart.
+fn confirm(client: &mut Client, kind: Kind, verb: &str, name: Option<&[u8]>) {
+    let count = match kind {
+        Kind::Channel | Kind::Pattern => client.subscriptions(),
+        Kind::Shard => client.shard_channels.len(),
+    };
+    client.out.push(3);
+    client.out.bulk(verb.as_bytes());
+    match name {
+        Some(name) => client.out.bulk(name),
+        None => client.out.null(),
+    }
+    client.out.integer(count as i64);
+}
 
 impl Server {
     /// The client listens to nothing any more; it is sent nothing about it.
@@ -17,60 +51,40 @@ impl Server {
         for name in std::mem::take(&mut client.patterns) {
             self.channels.leave(Kind::Pattern, &name, client.key);
         }
+        for name in std::mem::take(&mut client.shard_channels) {
+            self.channels.leave(Kind::Shard, &name, client.key);
+        }
     }
 
     fn listen(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
         for &name in names {
-            if client.subscriptions() >= self.config.subscriptions_max {
+            if client.subscriptions() + client.shard_channels.len() >= self.config.subscriptions_max
+            {
                 client.out.error("ERR too many subscriptions of one client");
                 return;
             }
-            let (own, verb): (_, &[u8]) = match kind {
-                Kind::Channel => (&mut client.channels, b"subscribe"),
-                Kind::Pattern => (&mut client.patterns, b"psubscribe"),
-            };
-            if own.insert(name.into()) {
+            if own(client, kind).insert(name.into()) {
                 self.channels.of(kind).entry(name.into()).or_default().push(client.key);
             }
-            client.out.push(3);
-            client.out.bulk(verb);
-            client.out.bulk(name);
-            client.out.integer(client.subscriptions() as i64);
+            confirm(client, kind, verbs(kind).0, Some(name));
         }
     }
 
     fn leave(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
-        let own = match kind {
-            Kind::Channel => &client.channels,
-            Kind::Pattern => &client.patterns,
-        };
-        let verb: &[u8] = match kind {
-            Kind::Channel => b"unsubscribe",
-            Kind::Pattern => b"punsubscribe",
-        };
         let all: Vec<Box<[u8]>> = if names.is_empty() {
-            own.iter().cloned().collect()
+            own(client, kind).iter().cloned().collect()
         } else {
             names.iter().map(|&name| name.into()).collect()
         };
+        let verb = verbs(kind).1;
         if all.is_empty() {
-            client.out.push(3);
-            client.out.bulk(verb);
-            client.out.null();
-            client.out.integer(client.subscriptions() as i64);
+            confirm(client, kind, verb, None);
         }
         for name in all {
-            let own = match kind {
-                Kind::Channel => &mut client.channels,
-                Kind::Pattern => &mut client.patterns,
-            };
-            if own.remove(&name) {
+            if own(client, kind).remove(&name) {
                 self.channels.leave(kind, &name, client.key);
             }
-            client.out.push(3);
-            client.out.bulk(verb);
-            client.out.bulk(&name);
-            client.out.integer(client.subscriptions() as i64);
+            confirm(client, kind, verb, Some(&name));
         }
     }
 
@@ -115,6 +129,14 @@ pub(crate) fn punsubscribe(server: &mut Server, client: &mut Client, args: &[&[u
     server.leave(client, Kind::Pattern, &args[1..]);
 }
 
+pub(crate) fn ssubscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.listen(client, Kind::Shard, &args[1..]);
+}
+
+pub(crate) fn sunsubscribe(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    server.leave(client, Kind::Shard, &args[1..]);
+}
+
 pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let [_, channel, message] = *args else { return };
     let mut receivers = 0;
@@ -138,12 +160,31 @@ pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
     client.out.integer(receivers);
 }
 
+pub(crate) fn spublish(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let [_, channel, message] = *args else { return };
+    let listeners = server.channels.shards.get(channel).cloned().unwrap_or_default();
+    for &listener in &listeners {
+        server.deliver(client, listener, &[b"smessage", channel, message]);
+    }
+    client.out.integer(listeners.len() as i64);
+}
+
 pub(crate) fn channels(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    list(server, client, Kind::Channel, args);
+}
+
+pub(crate) fn shardchannels(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    list(server, client, Kind::Shard, args);
+}
+
+fn list(server: &mut Server, client: &mut Client, kind: Kind, args: &[&[u8]]) {
     if args.len() > 3 {
         return client.out.error_bytes(&wrong_arguments(args));
     }
-    let names = server.channels.channels.keys();
-    let names: Vec<&[u8]> = names
+    let names: Vec<&[u8]> = server
+        .channels
+        .of(kind)
+        .keys()
         .map(AsRef::as_ref)
         .filter(|name| args.get(2).is_none_or(|pattern| glob_matches(pattern, name)))
         .collect();
@@ -152,10 +193,18 @@ pub(crate) fn channels(server: &mut Server, client: &mut Client, args: &[&[u8]])
 }
 
 pub(crate) fn numsub(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    count(server, client, Kind::Channel, args);
+}
+
+pub(crate) fn shardnumsub(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    count(server, client, Kind::Shard, args);
+}
+
+fn count(server: &mut Server, client: &mut Client, kind: Kind, args: &[&[u8]]) {
     client.out.array((args.len() - 2) * 2);
     for &name in &args[2..] {
         client.out.bulk(name);
-        client.out.integer(server.channels.channels.get(name).map_or(0, Vec::len) as i64);
+        client.out.integer(server.channels.of(kind).get(name).map_or(0, Vec::len) as i64);
     }
 }
 

@@ -315,6 +315,7 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "keyspace_misses", counts.misses);
     line!(text, "pubsub_channels", server.channels.channels());
     line!(text, "pubsub_patterns", server.channels.patterns());
+    line!(text, "pubsubshard_channels", server.channels.shards());
     line!(text, "acl_access_denied_auth", stats.auth_failures);
     line!(text, "total_error_replies", stats.error_replies);
     line!(text, "client_query_buffer_limit_disconnections", stats.query_disconnections);

@@ -194,7 +194,7 @@ impl Server {
     pub(crate) fn holds_back(&self, client: &Client, index: usize) -> bool {
         let may_write = |index| {
             let command = self.table.command(index);
-            command.flags.has(Flags::WRITE) || command.name == "publish"
+            command.flags.has(Flags::WRITE) || matches!(command.name, "publish" | "spublish")
         };
         let name = self.table.command(index).name;
         // The end of a transaction writes if a command of it does.
@@ -261,7 +261,8 @@ impl Server {
                 self.why_no_room_inside(client)?;
             }
         }
-        let is_for_subscribers = flags.has(Flags::PUBSUB) && command.name != "publish"
+        let is_for_subscribers = flags.has(Flags::PUBSUB)
+            && !matches!(command.name, "publish" | "spublish")
             || matches!(command.name, "ping" | "quit" | "reset");
         if client.is_subscribed()
             && client.out.protocol() == Protocol::Resp2

@@ -82,6 +82,11 @@ impl Server {
             self.note_denied(client, denied.what(command.name), true);
             return client.out.error(&denied.text_at_exec());
         }
+        if command.name == "ssubscribe" {
+            // The words of Redis, which takes no other subscription for a wait.
+            let text = "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client";
+            return client.out.error(text);
+        }
         self.call(client, index, args);
         match self.unblock(client).map(|blocked| blocked.nothing) {
             None => {}

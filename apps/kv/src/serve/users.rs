@@ -83,8 +83,8 @@ impl User {
             return Err(Denied::Key(key.into()));
         }
         let (channels, is_pattern): (&[&[u8]], bool) = match command.name {
-            "publish" => (&args[1..2], false),
-            "subscribe" => (&args[1..], false),
+            "publish" | "spublish" => (&args[1..2], false),
+            "subscribe" | "ssubscribe" => (&args[1..], false),
             "psubscribe" => (&args[1..], true),
             _ => (&[], false),
         };

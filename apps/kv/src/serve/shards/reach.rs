@@ -42,11 +42,14 @@ const ALL: &[(&str, Join)] = &[
     ("pubsub|channels", Join::Names),
     ("pubsub|numpat", Join::CountOfNames),
     ("pubsub|numsub", Join::SumOfPairs),
+    ("pubsub|shardchannels", Join::Names),
+    ("pubsub|shardnumsub", Join::SumOfPairs),
     ("randomkey", Join::AnyOne),
     ("save", Join::Same),
     ("slowlog|get", Join::Newest),
     ("slowlog|len", Join::Sum),
     ("slowlog|reset", Join::Same),
+    ("spublish", Join::Sum),
     ("swapdb", Join::Same),
 ];
 

@@ -315,6 +315,75 @@ fn messages_reach_everybody_who_listens() {
     assert_eq!(world.ask(speaker, "PUBLISH a hi"), ":0\r\n");
 }
 
+#[test]
+fn channels_of_shards_have_names_of_their_own() {
+    let mut world = World::new();
+    let (two, three, speaker) = (world.open(), world.open(), world.open());
+    world.ask(three, "HELLO 3");
+    let confirmed = |verb: &str, name: &str, count: u8| {
+        format!("*3\r\n${}\r\n{verb}\r\n$1\r\n{name}\r\n:{count}\r\n", verb.len())
+    };
+    talk(
+        &mut world,
+        two,
+        &[
+            (
+                "SSUBSCRIBE a b",
+                &(confirmed("ssubscribe", "a", 1) + &confirmed("ssubscribe", "b", 2)),
+            ),
+            ("SUBSCRIBE c", &confirmed("subscribe", "c", 1)),
+            ("PING", "*2\r\n$4\r\npong\r\n$0\r\n\r\n"),
+        ],
+    );
+    assert!(world.ask(two, "GET k").starts_with("-ERR Can't execute 'get'"));
+    talk(&mut world, three, &[("SSUBSCRIBE a", ">3\r\n$10\r\nssubscribe\r\n$1\r\na\r\n:1\r\n")]);
+    talk(
+        &mut world,
+        speaker,
+        &[
+            ("SPUBLISH a hi", ":2\r\n"),
+            ("SPUBLISH c hi", ":0\r\n"),
+            ("PUBLISH a hi", ":0\r\n"),
+            ("PUBSUB SHARDCHANNELS", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+            ("PUBSUB SHARDCHANNELS b*", "*1\r\n$1\r\nb\r\n"),
+            ("PUBSUB SHARDNUMSUB a x", "*4\r\n$1\r\na\r\n:2\r\n$1\r\nx\r\n:0\r\n"),
+            ("PUBSUB CHANNELS", "*1\r\n$1\r\nc\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("SSUBSCRIBE a", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n-ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client\r\n"),
+        ],
+    );
+    assert_eq!(world.received(two), "*3\r\n$8\r\nsmessage\r\n$1\r\na\r\n$2\r\nhi\r\n");
+    assert_eq!(world.received(three), ">3\r\n$8\r\nsmessage\r\n$1\r\na\r\n$2\r\nhi\r\n");
+    assert!(world.ask(three, "CLIENT INFO").contains(" sub=0 psub=0 ssub=1 "));
+    talk(
+        &mut world,
+        two,
+        &[
+            ("SUNSUBSCRIBE a", &confirmed("sunsubscribe", "a", 1)),
+            ("UNSUBSCRIBE", &confirmed("unsubscribe", "c", 0)),
+            ("SUNSUBSCRIBE", &confirmed("sunsubscribe", "b", 0)),
+            ("SUNSUBSCRIBE", "*3\r\n$12\r\nsunsubscribe\r\n$-1\r\n:0\r\n"),
+            ("GET k", "$-1\r\n"),
+        ],
+    );
+    world.close(three);
+    talk(&mut world, speaker, &[("SPUBLISH a hi", ":0\r\n")]);
+    world.ask(speaker, "ACL SETUSER ann on nopass &news +@all");
+    const NO_CHANNEL: &str =
+        "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n";
+    talk(
+        &mut world,
+        two,
+        &[
+            ("AUTH ann x", "+OK\r\n"),
+            ("SPUBLISH news x", ":0\r\n"),
+            ("SPUBLISH other x", NO_CHANNEL),
+            ("SSUBSCRIBE other", NO_CHANNEL),
+        ],
+    );
+}
+
 /// As redis-server 7.0 has it: only where elements are listed, `*` alone means the empty one as well.
 #[test]
 fn no_pattern_but_the_empty_one_fits_what_is_empty() {
@@ -1278,7 +1347,15 @@ fn the_table_describes_itself() {
 fn what_ends_leaves_nothing() {
     let mut world = World::new();
     let keeper = world.open();
-    for line in ["SUBSCRIBE a", "PSUBSCRIBE a*", "WATCH k", "MULTI", "BLPOP l 100", "BLPOP l m 0"] {
+    for line in [
+        "SUBSCRIBE a",
+        "PSUBSCRIBE a*",
+        "SSUBSCRIBE a",
+        "WATCH k",
+        "MULTI",
+        "BLPOP l 100",
+        "BLPOP l m 0",
+    ] {
         let conn = world.open();
         world.ask(conn, line);
         world.close(conn);
@@ -1290,7 +1367,8 @@ fn what_ends_leaves_nothing() {
     world.pass_ms(1000);
     let server = &world.kv.server;
     assert_eq!((server.clients.len(), server.waiters.count()), (1, 0));
-    assert_eq!((server.channels.channels(), server.channels.patterns()), (0, 0));
+    let channels = &server.channels;
+    assert_eq!((channels.channels(), channels.patterns(), channels.shards()), (0, 0, 0));
     assert!(server.watched.is_empty() && server.waiters.is_empty() && world.kv.due_ns().is_none());
 }
 

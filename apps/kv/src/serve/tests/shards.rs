@@ -327,9 +327,16 @@ fn messages_reach_listeners_of_all_workers() {
     let of_pattern = "*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$4\r\nnews\r\n$2\r\nhi\r\n";
     assert_eq!(crew.received(one), format!("{message}{of_pattern}"));
     assert_eq!(crew.received(other), of_pattern);
+    crew.ask(one, "SSUBSCRIBE of-shard");
+    crew.ask(other, "SSUBSCRIBE of-shard");
+    assert_eq!(crew.ask(speaker, "SPUBLISH of-shard hi"), ":2\r\n");
+    let of_shard = "*3\r\n$8\r\nsmessage\r\n$8\r\nof-shard\r\n$2\r\nhi\r\n";
+    assert_eq!([one, other].map(|conn| crew.received(conn)), [of_shard; 2]);
     crew.talk(
         speaker,
         &[
+            ("PUBSUB SHARDCHANNELS", "*1\r\n$8\r\nof-shard\r\n"),
+            ("PUBSUB SHARDNUMSUB of-shard", "*2\r\n$8\r\nof-shard\r\n:2\r\n"),
             ("PUBLISH other hi", ":0\r\n"),
             ("PUBSUB CHANNELS", "*1\r\n$4\r\nnews\r\n"),
             ("PUBSUB NUMSUB news x", "*4\r\n$4\r\nnews\r\n:1\r\n$1\r\nx\r\n:0\r\n"),
