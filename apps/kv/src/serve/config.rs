@@ -65,6 +65,32 @@ impl fmt::Display for ClientsMemory {
     }
 }
 
+/// Up to where Redis packs a value closely. Here the data decide that by themselves: what a client sets is shown to it
+/// again, and changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodingLimits {
+    hash_entries: u64,
+    hash_value_bytes: u64,
+    list_size: i32,
+    set_integers: u64,
+    sorted_entries: u64,
+    sorted_value_bytes: u64,
+}
+
+impl Default for EncodingLimits {
+    /// Redis's own.
+    fn default() -> EncodingLimits {
+        EncodingLimits {
+            hash_entries: 512,
+            hash_value_bytes: 64,
+            list_size: -2,
+            set_integers: 512,
+            sorted_entries: 128,
+            sorted_value_bytes: 64,
+        }
+    }
+}
+
 /// The configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -111,6 +137,8 @@ pub struct Config {
     pub rewrite_percentage: u64,
     /// No snapshot begins by itself while the log, the last snapshot included, takes no more than this.
     pub rewrite_bytes_min: u64,
+    /// Limits of encodings, for CONFIG GET: they change nothing.
+    pub encodings: EncodingLimits,
     /// The lane, for INFO.
     pub lane: String,
     /// What the log held at the start, for INFO.
@@ -141,6 +169,7 @@ impl Default for Config {
             appendfsync: "everysec",
             rewrite_percentage: 100,
             rewrite_bytes_min: 64 << 20,
+            encodings: EncodingLimits::default(),
             lane: String::new(),
             recovered: String::new(),
         }
@@ -189,6 +218,10 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         |c, text| memory(text, 1 << 20, u64::MAX >> 1).map(|n| c.limits.query_bytes_max = n as usize)),
     fixed("cluster-enabled", |_| "no".to_owned()),
     fixed("databases", |c| c.databases.to_string()),
+    free("hash-max-listpack-entries", |c| c.encodings.hash_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_entries = n)),
+    free("hash-max-listpack-value", |c| c.encodings.hash_value_bytes.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_value_bytes = n)),
+    free("hash-max-ziplist-entries", |c| c.encodings.hash_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_entries = n)),
+    free("hash-max-ziplist-value", |c| c.encodings.hash_value_bytes.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_value_bytes = n)),
     free("hz", |c| c.hz.to_string(), |c, text| in_range(text, 1, 500).map(|n| c.hz = n)),
     free("maxclients", |c| c.clients_max.to_string(),
         |c, text| {
@@ -202,6 +235,8 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
             c.clients_max = clients;
             Ok(())
         }),
+    free("list-max-listpack-size", |c| c.encodings.list_size.to_string(), |c, text| in_i32(text).map(|n| c.encodings.list_size = n)),
+    free("list-max-ziplist-size", |c| c.encodings.list_size.to_string(), |c, text| in_i32(text).map(|n| c.encodings.list_size = n)),
     free("lfu-decay-time", |c| c.data.lfu_decay_minutes.to_string(),
         |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.data.lfu_decay_minutes = n as u32)),
     free("lfu-log-factor", |c| c.data.lfu_log_factor.to_string(),
@@ -219,11 +254,17 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     }),
     free("maxmemory-samples", |c| c.data.samples.to_string(),
         |c, text| in_range(text, 1, 64).map(|n| c.data.samples = n as usize)),
+    // A pub/sub message for each change of a key, if something else were set.
+    free("notify-keyspace-events", |_| String::new(), |_, text| match text {
+        "" => Ok(()),
+        _ => Err("there are no notifications of changed keys, only '' can be set".to_owned()),
+    }),
     fixed("port", |c| c.port.to_string()),
     free("proto-max-bulk-len", |c| c.limits.bulk_bytes_max.to_string(),
         |c, text| memory(text, 1 << 20, 512 << 20).map(|n| c.limits.bulk_bytes_max = n as usize)),
     free("protected-mode", |c| yes_no(c.is_protected), |c, text| is_yes(text).map(|yes| c.is_protected = yes)),
     fixed("save", |_| String::new()),
+    free("set-max-intset-entries", |c| c.encodings.set_integers.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.set_integers = n)),
     free("slowlog-log-slower-than", |c| c.slower_than_us.to_string(), |c, text| {
         c.slower_than_us = text.parse().ok().filter(|&n| n >= -1)
             .ok_or("argument must be between -1 and 9223372036854775807 inclusive")?;
@@ -234,6 +275,10 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     fixed("tls-auth-clients", |c| c.tls_auth_clients.to_owned()),
     fixed("tls-port", |c| c.tls_port.to_string()),
     free("timeout", |c| c.idle_s.to_string(), |c, text| in_range(text, 0, i32::MAX as u64).map(|n| c.idle_s = n)),
+    free("zset-max-listpack-entries", |c| c.encodings.sorted_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.sorted_entries = n)),
+    free("zset-max-listpack-value", |c| c.encodings.sorted_value_bytes.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.sorted_value_bytes = n)),
+    free("zset-max-ziplist-entries", |c| c.encodings.sorted_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.sorted_entries = n)),
+    free("zset-max-ziplist-value", |c| c.encodings.sorted_value_bytes.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.sorted_value_bytes = n)),
 ];
 
 /// Parameters of Redis that hold a path or an address: they are refused by name.
@@ -299,6 +344,13 @@ fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
         .ok_or("argument couldn't be parsed into an integer")?;
     // A negative one is out of every range.
     u64::try_from(number).map_or_else(|_| Err(not_between(min, max)), |n| between(n, min, max))
+}
+
+fn in_i32(text: &str) -> Result<i32, String> {
+    let number = laneway_resp::integer(text.as_bytes())
+        .ok_or("argument couldn't be parsed into an integer")?;
+    let (min, max) = (i32::MIN, i32::MAX);
+    i32::try_from(number).map_err(|_| format!("argument must be between {min} and {max} inclusive"))
 }
 
 fn between(number: u64, min: u64, max: u64) -> Result<u64, String> {

@@ -1291,6 +1291,48 @@ fn configuration_is_set_whole_and_no_path_from_the_wire() {
 }
 
 #[test]
+fn what_changes_nothing_can_be_configured_all_the_same() {
+    let mut world = World::new();
+    let conn = world.open();
+    let failed = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n")
+    };
+    let list = "list-max-listpack-size";
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CONFIG SET hash-max-listpack-entries 100", "+OK\r\n"),
+            (
+                "CONFIG GET hash-max-ziplist-entries",
+                "*2\r\n$24\r\nhash-max-ziplist-entries\r\n$3\r\n100\r\n",
+            ),
+            (
+                "CONFIG SET zset-max-ziplist-value -1",
+                &failed(
+                    "zset-max-ziplist-value",
+                    "argument must be between 0 and 9223372036854775807 inclusive",
+                ),
+            ),
+            ("CONFIG SET list-max-listpack-size -9", "+OK\r\n"),
+            (
+                "CONFIG SET list-max-listpack-size 3000000000",
+                &failed(list, "argument must be between -2147483648 and 2147483647 inclusive"),
+            ),
+            ("CONFIG SET notify-keyspace-events ''", "+OK\r\n"),
+            (
+                "CONFIG SET notify-keyspace-events KEA",
+                &failed(
+                    "notify-keyspace-events",
+                    "there are no notifications of changed keys, only '' can be set",
+                ),
+            ),
+        ],
+    );
+    assert!(world.ask(conn, "CONFIG GET *listpack*").starts_with("*10\r\n"));
+}
+
+#[test]
 fn slow_commands_are_kept_and_counted() {
     let mut world = World::new();
     let conn = world.open();
