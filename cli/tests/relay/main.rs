@@ -618,7 +618,7 @@ fn a_change_that_cannot_be_had_changes_nothing_and_says_why() {
     // And another run may begin with it: what is permitted is in it.
     let checked = laneway(&["relay", "check", &saved]);
     assert!(checked.status.success(), "{}", text(&checked.stderr));
-    let json: serde_json::Value = serde_json::from_str(&world.done(&["save", "--json"])).unwrap();
+    let json: Value = serde_json::from_str(&world.done(&["save", "--json"])).unwrap();
     assert!(json["rule"].is_array(), "{json}");
     assert!(world.done(&["replace", &saved]).contains("2 rules untouched"));
     let id = before.split([' ', ':']).next().unwrap();
