@@ -390,8 +390,12 @@ fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
     let own = Cable::lay(94);
     let listen = || std::net::TcpListener::bind(("10.94.0.1", 7_001));
     let listener = own.near.enter(listen).unwrap().unwrap();
-    let mut napi = own.near.enter(|| set_threaded("near0", true)).unwrap().unwrap();
-    napi.iter_mut().for_each(|thread| thread.pin(1 % cpus()).unwrap());
+    // What either end receives is received in threads: no softirq of the arm's but those that send.
+    let threads =
+        |room: &Namespace, name| room.enter(|| set_threaded(name, true)).unwrap().unwrap();
+    let (mut near, mut far) = (threads(&own.near, "near0"), threads(&own.far, "far0"));
+    near.iter_mut().for_each(|thread| thread.pin(1 % cpus()).unwrap());
+    far.iter_mut().for_each(|thread| thread.pin(0).unwrap());
     thread::spawn(move || {
         let mut buffer = vec![0; 1 << 20];
         // The end of the sender ends it.
@@ -399,11 +403,16 @@ fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
             while std::io::Read::read(&mut stream, &mut buffer).is_ok_and(|bytes| bytes > 0) {}
         }
     });
-    for (object, is_seen) in [(OBJECT, false), (PACKETS_OBJECT, true)] {
+    let mut sent_ns = Vec::new();
+    for object in [OBJECT, PACKETS_OBJECT] {
         let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
         own.belongs(&meter, ARM);
-        for thread in &napi {
-            meter.classify_napi(thread.pid, Owner::Generator(ARM)).unwrap();
+        let ends = [(&near, Owner::Generator(ARM)), (&far, Owner::Arm(ARM))];
+        for (thread, owner) in ends
+            .iter()
+            .flat_map(|(threads, owner)| threads.iter().map(move |thread| (thread, *owner)))
+        {
+            meter.classify_napi(thread.pid, owner).unwrap();
         }
         let start = || {
             let mut bash = Command::new("bash");
@@ -411,22 +420,15 @@ fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
         };
         let sender = own.far.enter(start).unwrap();
         meter.classify(sender.0.id(), Owner::Arm(ARM)).unwrap();
-        let usage = used(&meter, 0);
-        let net_rx = usage.contexts_ns(ARM)["softirq net_rx"];
-        let any = [
-            Owner::Idle,
-            Owner::Foreign,
-            Owner::Lab,
-            Owner::Host,
-            Owner::Arm(ARM),
-            Owner::Generator(ARM),
-        ];
-        let beside: u64 = any.iter().map(|owner| usage.of(*owner, Part::BesideSoftirq)).sum();
-        assert!(
-            is_seen == (net_rx > beside),
-            "packets looked at: {is_seen}; the arm's {net_rx} ns, beside whichever task {beside} ns"
+        sent_ns.push(used(&meter, 0).contexts_ns(ARM)["softirq net_rx"]);
+    }
+    let [unseen, seen] = sent_ns[..] else { unreachable!("two objects") };
+    if seen == 0 {
+        return skip(
+            "TCP sent nothing in a softirq: each acknowledgement found the sender at work",
         );
     }
+    assert!(seen > 10 * unseen, "{unseen} ns, and {seen} ns where packets are looked at");
 }
 
 #[test]
