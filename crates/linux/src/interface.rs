@@ -19,6 +19,8 @@ use std::{
 
 /// Bytes of an Ethernet header, which the MTU does not count.
 pub const ETHERNET_BYTES: usize = 14;
+/// Bytes that a buffer grows to by itself for its interface's frames: jumbo frames, and not what loopback may carry.
+pub const BUFFER_BYTES_MAX: usize = 1 << 14;
 /// The kernel's bound on names, with the terminating zero (IFNAMSIZ).
 pub const NAME_BYTES_MAX: usize = 16;
 
@@ -122,6 +124,12 @@ impl Facts {
     /// bytes too many that are none).
     pub fn frame_bytes_max(&self) -> usize {
         ETHERNET_BYTES + self.mtu_bytes + TAG_BYTES
+    }
+
+    /// Bytes of a buffer for one frame: as many as its frames have, at least so many, and no more than
+    /// [`BUFFER_BYTES_MAX`] for that.
+    pub fn buffer_bytes(&self, at_least: usize) -> usize {
+        at_least.max(self.frame_bytes_max().min(BUFFER_BYTES_MAX))
     }
 
     /// Its frames begin with an Ethernet header (loopback's do).

@@ -36,7 +36,8 @@ pub use files::{connections_max, open_files_max};
 pub use groups::Groups;
 pub use holders::Holders;
 pub use interface::{
-    ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace, is_name, sysfs,
+    BUFFER_BYTES_MAX, ETHERNET_BYTES, Facts, Interface, NAME_BYTES_MAX, ProgramId, Undo, XdpPlace,
+    is_name, sysfs,
 };
 pub use links::{Link, LinkWatch, Links};
 pub use neighbour::NeighbourTable;

@@ -7,7 +7,7 @@
 use laneway_core::{
     BURST_FRAMES_MAX, Cap, CapSet, HEADROOM_BYTES_MIN, LaneError, PortId, RCVBUF_BYTES_DEFAULT,
 };
-use laneway_linux::TAG_BYTES;
+use laneway_linux::{Facts, TAG_BYTES};
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
@@ -18,9 +18,6 @@ const FRAMES_DEFAULT: usize = 1024;
 const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes. The longest a kernel hands over is 64 KiB and headers.
 const FRAME_BYTES_DEFAULT: usize = 2048;
-/// Without `frame=` a buffer has room for the frames of its interface, up to this: jumbo frames, and not what loopback
-/// may carry.
-const FRAME_BYTES_FOLLOWED_MAX: usize = 1 << 14;
 const FRAME_BYTES_MAX: usize = 1 << 17;
 /// Short enough to test truncation, long enough for the Ethernet header and a tag.
 const FRAME_BYTES_MIN: usize = 64;
@@ -135,10 +132,10 @@ impl Config {
         Ok(config)
     }
 
-    /// The same, with buffers for the frames of an interface, which have at most so many bytes.
-    pub(crate) fn following(mut self, frame_bytes_max: usize) -> Config {
+    /// The same, with buffers for the frames of this interface unless their size was given.
+    pub(crate) fn following(mut self, interface: Facts) -> Config {
         if !self.is_frame_fixed {
-            self.frame_bytes = self.frame_bytes.max(frame_bytes_max.min(FRAME_BYTES_FOLLOWED_MAX));
+            self.frame_bytes = interface.buffer_bytes(self.frame_bytes);
         }
         self
     }

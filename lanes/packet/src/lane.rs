@@ -226,7 +226,7 @@ impl Port {
         options: OpenOptions,
     ) -> Result<Port, LaneError> {
         let (socket, interface) = socket::open(config, id, name, options.force)?;
-        let config = &config.following(interface.found().frame_bytes_max());
+        let config = &config.following(interface.found());
         let mut caps = CapsReport {
             requested: config.requested(),
             // Every option of the socket was accepted, or `open` had failed.

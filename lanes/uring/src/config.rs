@@ -5,6 +5,7 @@
 //! own knobs and refuses those of the others by name.
 
 use laneway_core::{Cap, CapSet, LaneError, PortPlan, RCVBUF_BYTES_DEFAULT};
+use laneway_linux::Facts;
 use laneway_spec::{Knobs, LaneSpec, SpecError};
 
 /// The lane's name in specs, results and messages.
@@ -56,9 +57,6 @@ const FRAMES_DEFAULT: usize = 1024;
 const FRAMES_MAX: usize = 1 << 16;
 /// Bytes of a frame that a buffer takes.
 const FRAME_BYTES_DEFAULT: usize = 2048;
-/// Without `frame=` a buffer has room for the frames of its interface, up to this: jumbo frames, and not what loopback
-/// may carry.
-const FRAME_BYTES_FOLLOWED_MAX: usize = 1 << 14;
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 64..=1 << 17;
 
 /// What every shape has.
@@ -283,10 +281,10 @@ pub(crate) struct FramesConfig {
 }
 
 impl FramesConfig {
-    /// The same, with buffers for the frames of an interface, which have at most so many bytes.
-    pub(crate) fn following(mut self, frame_bytes_max: usize) -> FramesConfig {
+    /// The same, with buffers for the frames of this interface unless their size was given.
+    pub(crate) fn following(mut self, interface: Facts) -> FramesConfig {
         if !self.is_frame_fixed {
-            self.frame_bytes = self.frame_bytes.max(frame_bytes_max.min(FRAME_BYTES_FOLLOWED_MAX));
+            self.frame_bytes = interface.buffer_bytes(self.frame_bytes);
         }
         self
     }

@@ -154,7 +154,7 @@ impl UringFrames {
         let mut ports = Vec::new();
         for (i, (socket, interface, mut caps)) in opened.into_iter().enumerate() {
             grant.report(&config.common, &mut caps)?;
-            let config = config.following(interface.found().frame_bytes_max());
+            let config = config.following(interface.found());
             write_facts(&mut caps, &config, &interface);
             ports.push(Port::new(&mut grant.ring, &config, i, (socket, interface), caps)?);
         }

@@ -2,7 +2,7 @@
 //! kernel's stack, and that nothing stays behind. On veth cables, so copy mode only.
 
 use crate::{
-    cables::{FAR, NEAR, silent},
+    cables::{FAR, NEAR, set_link, silent},
     world::{World, ip},
 };
 use laneway_afxdp::AfXdp;
@@ -279,12 +279,6 @@ fn a_passed_frame_reaches_the_kernels_stack() {
     }
 }
 
-/// Sets the far end of the first cable, which takes the near end's carrier or gives it back.
-fn set_far_end(world: &World, state: &str) {
-    let status = world.far.command("ip").args(["link", "set", FAR[0], state]).status();
-    assert!(status.is_ok_and(|status| status.success()), "ip link set {} {state}", FAR[0]);
-}
-
 /// The driver drops each of them as the first of a call, whose place in the ring no kernel shows: they were
 /// counted as sent.
 #[test]
@@ -299,7 +293,8 @@ fn frames_that_a_link_without_carrier_drops_are_counted() {
         patience.wait(|| lane.wait(TURN).expect("the interface is there"));
         let burst = lane.receive(PORT).expect("the interface is there");
         if received == 0 && !burst.is_empty() {
-            set_far_end(&world, "down");
+            // The near end has no carrier then.
+            set_link(&world.far, FAR[0], &["down"]);
         }
         received += burst.len();
         for i in 0..burst.len() {
@@ -325,7 +320,7 @@ fn frames_of_a_source_wait_for_a_carrier_and_leave_in_order() {
     let world = world!(1, 1500, 1);
     let mut lane = open("afxdp").unwrap();
     let frames = udp_frames(0, FRAMES, 100);
-    set_far_end(&world, "down");
+    set_link(&world.far, FAR[0], &["down"]);
     let burst = lane.lend(PORT, FRAMES).expect("the lane lends");
     assert_eq!(burst.len(), FRAMES);
     for (i, bytes) in frames.iter().enumerate() {
@@ -338,7 +333,7 @@ fn frames_of_a_source_wait_for_a_carrier_and_leave_in_order() {
     for _ in 0..3 {
         lane.wait(Duration::ZERO).expect("the interface is up");
     }
-    set_far_end(&world, "up");
+    set_link(&world.far, FAR[0], &["up"]);
     let mut patience = Patience::new(TURNS_MAX);
     let mut arrived = Vec::new();
     let is_decided = |lane: &mut AfXdp, arrived: usize| {

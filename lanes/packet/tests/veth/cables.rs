@@ -38,6 +38,13 @@ pub(crate) struct Cables {
     options: VethOptions,
 }
 
+/// `ip link set` of an end in its namespace.
+#[track_caller]
+pub(crate) fn set_link(room: &Namespace, name: &str, what: &[&str]) {
+    let status = room.command("ip").args(["link", "set", name]).args(what).status();
+    assert!(status.is_ok_and(|status| status.success()), "ip link set {name} {what:?}");
+}
+
 impl Cables {
     /// Lays `ports` cables, or says why that cannot be done here. The last byte of a MAC address is the port's.
     pub(crate) fn new(ports: usize, options: VethOptions) -> Result<Cables, String> {

@@ -2,7 +2,7 @@
 //! other interfaces, lost interfaces, and refusals.
 
 use crate::{
-    cables::{FAR, NEAR, PORTS_MAX, give_up_capabilities},
+    cables::{FAR, NEAR, PORTS_MAX, give_up_capabilities, set_link},
     frames_world::World,
 };
 use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
@@ -195,8 +195,7 @@ fn a_frame_that_was_cut_is_not_sent_on_and_its_neighbours_are() {
 fn buffers_have_room_for_the_frames_of_an_interface_unless_told_otherwise() {
     let Some(mut world) = world() else { return };
     for (room, name) in [(&world.near, NEAR[0]), (&world.far, FAR[0])] {
-        let set = ["link", "set", name, "mtu", "3400"];
-        assert!(room.command("ip").args(set).status().is_ok_and(|status| status.success()));
+        set_link(room, name, &["mtu", "3400"]);
     }
     let sent = udp_frames(0, 3, 3400);
     for (mode, frame_bytes) in [("uring", "3418"), ("uring:frame=2048", "2048")] {
