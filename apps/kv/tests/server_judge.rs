@@ -280,7 +280,7 @@ const FORMS: &[&str] = &[
     "acl dryrun default get K",
     "acl dryrun default nosuch",
     "acl dryrun default get",
-    "acl dryrun nobody get K",
+    "acl dryrun absent get K",
     "acl genpass 0",
     "acl genpass 1 2",
     "acl log 1 2",

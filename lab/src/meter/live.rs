@@ -407,12 +407,10 @@ fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
     for object in [OBJECT, PACKETS_OBJECT] {
         let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
         own.belongs(&meter, ARM);
-        let ends = [(&near, Owner::Generator(ARM)), (&far, Owner::Arm(ARM))];
-        for (thread, owner) in ends
-            .iter()
-            .flat_map(|(threads, owner)| threads.iter().map(move |thread| (thread, *owner)))
-        {
-            meter.classify_napi(thread.pid, owner).unwrap();
+        for (threads, owner) in [(&near, Owner::Generator(ARM)), (&far, Owner::Arm(ARM))] {
+            for thread in threads {
+                meter.classify_napi(thread.pid, owner).unwrap();
+            }
         }
         let start = || {
             let mut bash = Command::new("bash");

@@ -102,7 +102,7 @@ fn a_key_that_is_touched_and_not_logged_is_not_waited_for() {
     memory.borrow_mut().durable = 1;
     world.turn();
     assert_eq!(world.received(conn), ":2\r\n");
-    // Who watches it is told; the log has nothing of it.
+    // A WATCH sees the change; the log records nothing.
     assert_eq!(world.ask(conn, "LTRIM l 0 -1"), "+OK\r\n");
     assert_eq!(world.ask(conn, "LLEN l"), ":2\r\n");
     assert_eq!(memory.borrow().records.len(), 1);
