@@ -194,7 +194,7 @@ impl Server {
     pub(crate) fn holds_back(&self, client: &Client, index: usize) -> bool {
         let may_write = |index| {
             let command = self.table.command(index);
-            command.flags.has(Flags::WRITE) || matches!(command.name, "publish" | "spublish")
+            command.flags.has(Flags::WRITE) || publishes(command.name)
         };
         let name = self.table.command(index).name;
         // The end of a transaction writes if a command of it does.
@@ -261,8 +261,7 @@ impl Server {
                 self.why_no_room_inside(client)?;
             }
         }
-        let is_for_subscribers = flags.has(Flags::PUBSUB)
-            && !matches!(command.name, "publish" | "spublish")
+        let is_for_subscribers = flags.has(Flags::PUBSUB) && !publishes(command.name)
             || matches!(command.name, "ping" | "quit" | "reset");
         if client.is_subscribed()
             && client.out.protocol() == Protocol::Resp2
@@ -672,6 +671,11 @@ pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
     // The type's byte, 20 digits and two line ends.
     const HEAD_BYTES_MAX: usize = 25;
     args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
+}
+
+/// True for a command that sends to those who listen, of a channel or of one of shards.
+fn publishes(name: &str) -> bool {
+    matches!(name, "publish" | "spublish")
 }
 
 /// True if the first word of what should be a command is one of HTTP. A browser that a foreign page makes send it is
