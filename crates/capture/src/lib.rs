@@ -26,6 +26,7 @@ mod error;
 mod ethernet;
 pub mod format;
 pub mod link;
+mod partial;
 mod reader;
 mod writer;
 
@@ -35,8 +36,9 @@ pub use error::ReadError;
 pub use ethernet::{ETHERNET_BYTES, Parts, ethernet};
 pub use format::{FormatError, Interface, ReadCounts, Record, RecordRef};
 pub use link::{LinkType, Unsupported, network};
+pub use partial::{PartialFile, PartialName};
 pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX};
-pub use writer::{Layout, PartialFile, WriteError, Writer};
+pub use writer::{Layout, WriteError, Writer};
 
 /// Reads `data` in every way this crate can and asserts that the ways agree: the entry point of the fuzz target.
 ///

@@ -7,9 +7,8 @@
 
 use crate::format::{FRAME_BYTES_MAX, INTERFACES_MAX, Record};
 use crate::link::LinkType;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use crate::partial::PartialFile;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -301,69 +300,8 @@ fn pad(out: &mut Vec<u8>, start: usize) {
     out.resize(padded, 0);
 }
 
-/// A file under `<name>.partial` until it is committed to `<name>`; removed when dropped before that.
-#[derive(Debug)]
-pub struct PartialFile {
-    file: BufWriter<File>,
-    partial: PathBuf,
-    path: PathBuf,
-    committed: bool,
-}
-
-impl PartialFile {
-    /// Creates `<path>.partial`, replacing a left-over of that name.
-    ///
-    /// # Errors
-    /// [`WriteError::File`].
-    pub fn create(path: impl AsRef<Path>) -> Result<Self, WriteError> {
-        let path = path.as_ref().to_owned();
-        let mut partial = OsString::from(&path);
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = File::create(&partial)
-            .map_err(|source| WriteError::File { path: partial.clone(), source })?;
-        Ok(Self { file: BufWriter::new(file), partial, path, committed: false })
-    }
-
-    /// Flushes and renames to the final name, replacing a file of that name.
-    ///
-    /// # Errors
-    /// When flushing or renaming fails; the partial file is removed then.
-    pub fn commit(mut self) -> Result<(), WriteError> {
-        let renamed = self.file.flush().and_then(|()| fs::rename(&self.partial, &self.path));
-        renamed.map_err(|source| WriteError::File { path: self.path.clone(), source })?;
-        self.committed = true;
-        Ok(())
-    }
-
-    /// Puts the file's name into an error that travels through `io::Write`.
-    fn named(&self, error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("{}: {error}", self.partial.display()))
-    }
-}
-
-impl Write for PartialFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes).map_err(|error| self.named(error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush().map_err(|error| self.named(error))
-    }
-}
-
-impl Drop for PartialFile {
-    fn drop(&mut self) {
-        if !self.committed {
-            // No caller can act on a failure here, and the name states that the file is not whole.
-            fs::remove_file(&self.partial).ok();
-        }
-    }
-}
-
 impl Writer<PartialFile> {
-    /// Starts a capture file at `path`, under `<path>.partial` until [`Writer::commit`]. For pipes and devices use
-    /// [`Writer::new`].
+    /// Starts a capture file at `path`, under `<path>.partial` until [`Writer::commit`], as [`PartialFile::create`].
     ///
     /// # Errors
     /// When the file cannot be created or written, or as [`Writer::new`].
@@ -372,7 +310,15 @@ impl Writer<PartialFile> {
         layout: Layout,
         links: &[LinkType],
     ) -> Result<Self, WriteError> {
-        Self::new(PartialFile::create(path)?, layout, links)
+        let path = path.as_ref();
+        let file = PartialFile::create(path);
+        let file = file.map_err(|source| WriteError::File { path: path.to_owned(), source })?;
+        Self::new(file, layout, links)
+    }
+
+    /// The name that the file has until then, if it has one of its own.
+    pub fn partial_path(&self) -> Option<&Path> {
+        self.sink.partial_path()
     }
 
     /// Finishes the capture and gives the file its final name.
@@ -380,7 +326,9 @@ impl Writer<PartialFile> {
     /// # Errors
     /// When writing or renaming fails; no file is left then.
     pub fn commit(self) -> Result<(), WriteError> {
-        self.finish()?.commit()
+        let file = self.finish()?;
+        let path = file.path().to_owned();
+        file.commit().map_err(|source| WriteError::File { path, source })
     }
 }
 

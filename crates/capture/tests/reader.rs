@@ -4,11 +4,12 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use laneway_capture::{
-    CHUNK_BYTES_MAX, Capture, FormatError, Layout, LinkType, Progress, ReadError, Reader, Record,
-    WriteError, Writer,
+    CHUNK_BYTES_MAX, Capture, FormatError, Layout, LinkType, PartialFile, Progress, ReadError,
+    Reader, Record, WriteError, Writer,
 };
 use std::fs;
 use std::io::{Cursor, Read, Write};
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -360,13 +361,11 @@ fn a_file_gets_its_name_only_when_it_is_whole() {
 }
 
 #[test]
-fn a_full_disk_is_reported_with_the_name_and_leaves_nothing() {
+fn a_full_disk_is_reported_with_the_name() {
     let folder = Folder::new("full");
     let path = folder.0.join("out.pcap");
-    // A writer of `<path>.partial` follows a link there: /dev/full refuses every byte.
-    if std::os::unix::fs::symlink("/dev/full", folder.0.join("out.pcap.partial")).is_err()
-        || !Path::new("/dev/full").exists()
-    {
+    // A link to a device stays one: /dev/full refuses every byte.
+    if symlink("/dev/full", &path).is_err() || !Path::new("/dev/full").exists() {
         eprintln!("skipped: no /dev/full here");
         return;
     }
@@ -375,5 +374,44 @@ fn a_full_disk_is_reported_with_the_name_and_leaves_nothing() {
     write_frames(&mut writer, 2);
     let error = writer.commit().expect_err("the device is full");
     assert!(error.to_string().contains("out.pcap"), "{error}");
-    assert!(folder.names().is_empty(), "{:?}", folder.names());
+    assert_eq!(folder.names(), ["out.pcap"], "nothing but the link");
+}
+
+fn commit(path: &Path, text: &str) {
+    let mut file = PartialFile::create(path).expect("writable");
+    file.write_all(text.as_bytes()).expect("writable");
+    file.commit().expect("writable");
+}
+
+#[test]
+fn what_is_there_is_not_written_into() {
+    let folder = Folder::new("beside");
+    let (path, left) = (folder.0.join("out"), folder.0.join("out.partial"));
+    fs::write(&left, "of another run").expect("writable");
+    let two = [0, 1].map(|_| PartialFile::create(&path).expect("writable"));
+    assert_ne!(two[0].partial_path(), two[1].partial_path());
+    drop(two);
+    commit(&path, "mine");
+    assert_eq!(fs::read_to_string(&left).expect("readable"), "of another run");
+    assert_eq!(fs::read_to_string(&path).expect("readable"), "mine");
+    assert_eq!(folder.names(), ["out", "out.partial"]);
+}
+
+#[test]
+fn links_and_devices_stay_what_they_are() {
+    let folder = Folder::new("links");
+    let (target, link) = (folder.0.join("target"), folder.0.join("link"));
+    fs::write(&target, "old").expect("writable");
+    symlink("target", &link).expect("a link");
+    commit(&link, "new");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert_eq!(fs::read_to_string(&target).expect("readable"), "new");
+
+    let null = folder.0.join("null");
+    symlink("/dev/null", &null).expect("a link");
+    assert_eq!(PartialFile::create(&null).expect("writable").partial_path(), None);
+    commit(&null, "lost");
+    assert!(fs::symlink_metadata(&null).expect("there").is_symlink());
+    assert!(fs::metadata("/dev/null").expect("there").file_type().is_char_device());
+    assert!(PartialFile::create(&folder.0).is_err(), "a folder");
 }
