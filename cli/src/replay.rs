@@ -15,7 +15,7 @@ mod record;
 mod schedule;
 mod source;
 
-pub(crate) use record::record;
+pub(crate) use record::Recording;
 pub(crate) use schedule::Pacing;
 
 use laneway_core::{App, Burst, Counters, DropReason, Fill, FrameApp, PortId, Turn, Verdict};

@@ -16,6 +16,7 @@ use crate::config::Level;
 use crate::encode::{Part, PartEncoder, ROW_GROUP_ROWS, RowGroup, Slice, csv};
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
+use laneway_capture::PartialName;
 use parquet::{
     arrow::{
         ArrowWriter,
@@ -29,7 +30,7 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Seek, SeekFrom, Write},
     mem,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
@@ -193,28 +194,12 @@ pub struct Output {
     refused: Arc<AtomicI32>,
     encoder: Option<Encoder>,
     parts: PartEncoder,
-    partial: Option<Partial>,
+    partial: Option<PartialName>,
     schema: SchemaRef,
     format: Format,
     rows: u64,
     incomplete: Option<String>,
     facts: Vec<(String, String)>,
-}
-
-/// The name a file has until it is complete; removed on drop.
-struct Partial {
-    now: PathBuf,
-    then: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.keep {
-            // Nothing better can be done on the way out than to leave it to be overwritten.
-            let _ = fs::remove_file(&self.now);
-        }
-    }
 }
 
 struct Destination {
@@ -250,10 +235,6 @@ impl Write for Destination {
 }
 
 const BUFFER_BYTES: usize = 1 << 18;
-/// Partial files that runs on one name may leave or have at a time.
-const PARTIAL_FILES_MAX: usize = 100;
-/// Symbolic links on the way to a file; what the kernel bears itself.
-const LINKS_MAX: usize = 40;
 
 impl Output {
     /// Opens `path` (`-` for standard output) for rows of `schema`. Creating the file is the first
@@ -272,7 +253,8 @@ impl Output {
         let (destination, partial) = if name == "-" {
             (Destination::new(io::stdout(), &refused), None)
         } else {
-            let (file, partial) = create(path).map_err(|e| io_error(&name, "create", e))?;
+            let (file, partial) =
+                PartialName::create(path).map_err(|e| io_error(&name, "create", e))?;
             (Destination::new(file, &refused), partial)
         };
         let schema = provenance.on(schema);
@@ -336,6 +318,23 @@ impl Output {
         self.append(part, batch.num_rows() as u64)
     }
 
+    /// Gives what reads a pipe or a device the rows so far. A file under a name of its own is written as its buffer
+    /// fills, and one with a foot is read when it is whole.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub(crate) fn pass_on(&mut self) -> Result<(), OutputError> {
+        if self.partial.is_some() {
+            return Ok(());
+        }
+        let done = match self.encoder_mut() {
+            Encoder::Text(file) => file.to.flush(),
+            Encoder::ArrowStream(stream) => stream.get_mut().flush(),
+            Encoder::Parquet(_) | Encoder::Arrow(_) => Ok(()),
+        };
+        done.map_err(|e| io_error(&self.path, "write", e))
+    }
+
     /// What a part that could not be encoded means for this output.
     pub(crate) fn failure(&self, why: String) -> OutputError {
         explain(&self.path, &self.refused, why)
@@ -353,7 +352,7 @@ impl Output {
 
     /// The name of the file until it is finished, if it has one.
     pub fn partial_path(&self) -> Option<&Path> {
-        self.partial.as_ref().map(|partial| partial.now.as_path())
+        self.partial.as_ref().map(PartialName::path)
     }
 
     /// Its name, as it was given.
@@ -388,13 +387,12 @@ impl Output {
             .map_err(|why| explain(&path, &self.refused, why))?;
         destination.flush().map_err(|e| io_error(&path, "write", e))?;
         drop(destination);
-        if let Some(mut partial) = self.partial.take() {
+        if let Some(partial) = self.partial.take() {
             if self.format == Format::ArrowStream {
-                restate_schema(&partial.now, &self.schema, stated)
+                restate_schema(partial.path(), &self.schema, stated)
                     .map_err(|e| io_error(&path, "write", e))?;
             }
-            fs::rename(&partial.now, &partial.then).map_err(|e| io_error(&path, "rename", e))?;
-            partial.keep = true;
+            partial.commit().map_err(|e| io_error(&path, "rename", e))?;
         }
         Ok(self.rows)
     }
@@ -495,56 +493,6 @@ fn restate_schema(path: &Path, schema: &Schema, stated: Vec<(String, String)>) -
         let _ = fs::remove_file(&again);
     }
     copied
-}
-
-/// Creates what rows are written to: a partial file, or the device or pipe that has the name.
-fn create(path: &Path) -> io::Result<(File, Option<Partial>)> {
-    let then = behind_links(path);
-    let Some(file) = then.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
-    };
-    match fs::metadata(&then) {
-        Ok(there) if there.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        // Renaming over it would replace the device itself.
-        Ok(there) if !there.is_file() => {
-            return Ok((File::options().write(true).open(&then)?, None));
-        }
-        _ => {}
-    }
-    let mut refusal = None;
-    for number in 0..PARTIAL_FILES_MAX {
-        let mut name = file.to_owned();
-        if number > 0 {
-            name.push(format!(".{number}"));
-        }
-        name.push(".partial");
-        let now = then.with_file_name(name);
-        // Its own, or none: two runs that write into one file would each leave the other's rows.
-        match File::create_new(&now) {
-            Ok(file) => return Ok((file, Some(Partial { now, then, keep: false }))),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refusal = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(refusal.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
-}
-
-/// The file that symbolic links lead to, whether it is there or not: renaming over a link would replace
-/// the link.
-fn behind_links(path: &Path) -> PathBuf {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        // A process's own descriptors look like links, to names that may be none.
-        let Ok(target) = fs::read_link(&path) else { break };
-        if fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
-            break;
-        }
-        path = match path.parent() {
-            Some(folder) => folder.join(target),
-            None => target,
-        };
-    }
-    path
 }
 
 /// Writes what stands at the end of a format.

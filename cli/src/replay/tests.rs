@@ -214,7 +214,8 @@ fn a_capture_that_is_written_has_the_times_at_which_frames_were_due() {
         let twice = Plan { passes: Some(2), ..plan(&[&path], pacing) };
         let mut replay = Replay::new(&twice).unwrap();
         let out = folder.0.join(name);
-        let recorded = record(&mut replay, &out, duration, &Stop::new()).unwrap();
+        let recording = Recording::begin(&out).unwrap();
+        let recorded = recording.record(&mut replay, duration, &Stop::new()).unwrap();
         assert_eq!((recorded.tx_frames, recorded.tx_bytes), (expected, expected * 60));
         let mut reader = Reader::open(&out).unwrap();
         for i in 0..expected {

@@ -10,7 +10,7 @@ mod tcp;
 
 use super::run::{end_after, opened};
 use crate::arguments::{Generator, ReplayArguments};
-use crate::replay::{Pacing, Plan, Replay, record};
+use crate::replay::{Pacing, Plan, Recording, Replay};
 use laneway_core::{App, CapsReport, Counters, DropReason, LaneError};
 use laneway_engine::{Control, RunReport};
 use laneway_kinds::{LaneFacts, Ports};
@@ -20,10 +20,9 @@ use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(crate) fn run<L: LaneTable>(what: &Generator, json: bool) -> Result<Exit, Failure> {
     match what {
@@ -46,17 +45,14 @@ fn replay<L: LaneTable>(arguments: &ReplayArguments, json: bool) -> Result<Exit,
     let mut replay = Replay::new(&plan).map_err(Failure::input)?;
     let control = Control::default();
     let stop = control.stop.clone();
-    let leftover = to_file.then(|| {
-        let mut partial = OsString::from(&arguments.on);
-        partial.push(".partial");
-        PathBuf::from(partial)
-    });
+    let recording = to_file.then(|| Recording::begin(Path::new(&arguments.on)));
+    let recording = recording.transpose().map_err(Failure::input)?;
+    let leftover = recording.as_ref().and_then(Recording::partial_path);
     terminal::on_signal(leftover, json, move || stop.request())?;
 
-    let summary = if to_file {
-        let path = Path::new(&arguments.on);
-        let written =
-            record(&mut replay, path, arguments.duration, &control.stop).map_err(Failure::input)?;
+    let summary = if let Some(recording) = recording {
+        let written = recording.record(&mut replay, arguments.duration, &control.stop);
+        let written = written.map_err(Failure::input)?;
         ReplaySummary { lane: written, caps: None, report: None, failure: None }
     } else {
         let mut caps = None;

@@ -3,9 +3,10 @@
 //! A trace is read once to learn its names, again to find what detectors mark where the format can show marks, and once
 //! to write; each time as a stream.
 
-use super::output::{self, Output};
+use super::output;
 use super::source::{self, Surveyed};
 use crate::arguments::{ExportArguments, ExportFormat};
+use laneway_capture::PartialFile;
 use laneway_page::text::grouped;
 use laneway_terminal as terminal;
 use laneway_terminal::{Exit, Failure};
@@ -93,8 +94,8 @@ fn write(
         ExportError::Write(error) => output::failure(path, &error),
         error => Failure::input(error),
     };
-    let create = |path: &Path| Output::create(path).map_err(|e| output::failure(path, &e));
-    let finish = |to: Output| to.finish().map_err(|error| output::failure(path, &error));
+    let create = |path: &Path| PartialFile::create(path).map_err(|e| output::failure(path, &e));
+    let finish = |to: PartialFile| to.commit().map_err(|error| output::failure(path, &error));
     let Events { mut trace, names, origin_ns, selection } = events;
     match arguments.format {
         ExportFormat::Perfetto => {
@@ -160,16 +161,16 @@ fn stream<C: Calls>(
 struct Folder<'p>(&'p Path);
 
 impl Files for Folder<'_> {
-    type To = Output;
+    type To = PartialFile;
 
-    fn open(&mut self, part: &Part<'_>) -> io::Result<Output> {
+    fn open(&mut self, part: &Part<'_>) -> io::Result<PartialFile> {
         let number = if part.part == 1 { String::new() } else { format!(".part{}", part.part) };
         let name = format!("thread-{}{number}.speedscope.json", part.thread.0);
-        Output::create(&self.0.join(name))
+        PartialFile::create(&self.0.join(name))
     }
 
-    fn close(&mut self, to: Output) -> io::Result<()> {
-        to.finish()
+    fn close(&mut self, to: PartialFile) -> io::Result<()> {
+        to.commit()
     }
 }
 

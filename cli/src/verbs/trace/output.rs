@@ -1,67 +1,19 @@
 //! Files that have their name only when they are complete.
 
+use laneway_capture::PartialFile;
 use laneway_terminal::Failure;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-/// A file under construction, named `OUT.partial`; removed when it is dropped unfinished.
-pub(super) struct Output {
-    path: PathBuf,
-    file: BufWriter<File>,
-    is_finished: bool,
-}
-
-impl Output {
-    /// Begins `path`.
-    pub(super) fn create(path: &Path) -> io::Result<Output> {
-        let file = File::create(partial(path))?;
-        Ok(Output { path: path.to_owned(), file: BufWriter::new(file), is_finished: false })
-    }
-
-    /// Gives the file its name.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        fs::rename(partial(&self.path), &self.path)?;
-        self.is_finished = true;
-        Ok(())
-    }
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            // The reason why it is unfinished is reported already.
-            let _ = fs::remove_file(partial(&self.path));
-        }
-    }
-}
-
-fn partial(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".partial");
-    PathBuf::from(name)
-}
+use std::fs;
+use std::io;
+use std::path::Path;
 
 /// Writes the whole of a file.
 pub(super) fn write(
     path: &Path,
-    write: impl FnOnce(&mut Output) -> io::Result<()>,
+    write: impl FnOnce(&mut PartialFile) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let written = Output::create(path).and_then(|mut output| {
+    let written = PartialFile::create(path).and_then(|mut output| {
         write(&mut output)?;
-        output.finish()
+        output.commit()
     });
     written.map_err(|error| failure(path, &error))
 }
