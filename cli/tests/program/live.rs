@@ -306,6 +306,19 @@ fn an_interface_with_a_program_on_it_is_busy() {
     assert_eq!(folder.names(), ["a.csv"]);
 }
 
+/// As `timeout` and supervisors do: one to the process, one to its group.
+#[test]
+fn two_signals_at_once_are_one_wish_to_end() {
+    let Some(world) = world() else { return };
+    let folder = Folder::new();
+    let out = folder.file("o.csv");
+    let running = Running::start(&world, "packet", &out, &[]);
+    running.signal(Signal::TERM);
+    running.signal(Signal::INT);
+    running.end().done();
+    assert_eq!(folder.names(), ["o.csv"]);
+}
+
 #[test]
 fn an_interface_that_disappears_ends_the_run_with_its_rows() {
     let Some(world) = world() else { return };

@@ -1,4 +1,4 @@
-//! Ctrl-C and friends: the first signal ends a run properly, the second one at once.
+//! Ctrl-C and friends: the first signal ends a run properly, a later one at once.
 //!
 //! A thread of its own takes the signals as values, so that everything may be done there that a
 //! signal handler may not do. XDP programs, sockets and namespaces go with the process at every end.
@@ -7,10 +7,15 @@ use crate::{Failure, note};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
+/// A signal so soon behind the first is the same wish: `timeout` and supervisors send one to a process and to its
+/// group, and a terminal sends its own beside theirs.
+const SAME_WISH: Duration = Duration::from_millis(500);
+
 /// From now on, runs `first` at the first SIGINT, SIGTERM or SIGHUP, and says so unless standard
-/// error carries JSON; at the second one removes `leftover` and ends the process.
+/// error carries JSON; at one that is half a second or more behind it removes `leftover` and ends the process.
 ///
 /// # Errors
 /// When the signals cannot be listened for.
@@ -23,14 +28,17 @@ pub fn on_signal(
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let listen = move || {
         let mut first = Some(first);
+        let mut asked = None;
         for signal in signals.forever() {
             match first.take() {
                 Some(first) => {
+                    asked = Some(Instant::now());
                     first();
                     if !json {
                         note("laneway: finishing; a second signal ends at once");
                     }
                 }
+                None if asked.is_some_and(|asked| asked.elapsed() < SAME_WISH) => {}
                 None => {
                     if let Some(path) = &leftover {
                         let _ = fs::remove_file(path);
