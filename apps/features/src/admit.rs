@@ -1,9 +1,10 @@
 //! Which frames become records: sampling, capture filter, rate limit, in this order and with the
-//! same arithmetic as the kernel half (`admit`, `lw_filter_admits`, `within_rate`).
+//! same arithmetic as the kernel half (`admit`, `lw_filter_admits`, `within_rate`). Only times may be wrong here: a
+//! capture holds what another clock said, and the kernel half's own goes forwards.
 
 use crate::config::{Config, RATE_BURST_NS};
 use laneway_core::DropReason;
-use laneway_flow::{Record, RecordMatch};
+use laneway_flow::{BEHIND_NS, Has, Record, RecordMatch};
 
 /// The knobs that leave frames out, and their state.
 #[derive(Debug)]
@@ -38,8 +39,8 @@ impl Admission {
         {
             return Err(DropReason::Filtered);
         }
-        if self.rate_interval_ns > 0 {
-            let due_ns = self.rate_due_ns.max(record.ts_ns);
+        if self.rate_interval_ns > 0 && !record.has.contains(Has::NO_TIME) {
+            let due_ns = self.due_ns(record.ts_ns);
             if due_ns - record.ts_ns > RATE_BURST_NS {
                 return Err(DropReason::RateLimited);
             }
@@ -47,6 +48,15 @@ impl Admission {
             self.rate_due_ns = due_ns.wrapping_add(self.rate_interval_ns);
         }
         Ok(())
+    }
+
+    /// When the next record is due. Frames in their order, or late by no more than flows allow, never leave it this far
+    /// ahead: the stamp that put it there was wrong, or the clock was set back, and the schedule begins anew.
+    #[inline]
+    fn due_ns(&self, ts_ns: u64) -> u64 {
+        let ahead_ns_max = RATE_BURST_NS + self.rate_interval_ns + BEHIND_NS;
+        let due_ns = self.rate_due_ns.max(ts_ns);
+        if due_ns - ts_ns > ahead_ns_max { ts_ns } else { due_ns }
     }
 }
 
@@ -64,6 +74,31 @@ mod tests {
         assert_eq!(at_once, 11, "10 ms worth of 1000/s, and the one due now");
         assert_eq!(admission.admits(&at(0)), Err(DropReason::RateLimited));
         assert_eq!((1..=1000).filter(|&ms| admission.admits(&at(ms)).is_ok()).count(), 1000);
+    }
+
+    #[test]
+    fn a_wrong_time_stamp_costs_no_frame_behind_it() {
+        let second_ns = 1_000_000_000u64;
+        let admitted = |stamps: &mut dyn Iterator<Item = u64>| {
+            let mut admission = Admission::new(&Config { rate_max: 1000, ..Config::default() });
+            stamps
+                .filter(|&ts_ns| admission.admits(&Record { ts_ns, ..Record::default() }).is_ok())
+                .count()
+        };
+        let in_order = |n: u64| n * second_ns;
+        assert_eq!(
+            admitted(&mut (1..=100).map(|n| if n == 3 { u64::MAX / 2 } else { in_order(n) })),
+            100
+        );
+        let set_back = |n| in_order(if n < 50 { 10_000 + n } else { n });
+        assert_eq!(admitted(&mut (1..=100).map(set_back)), 100);
+    }
+
+    #[test]
+    fn frames_without_a_time_are_not_limited_by_it() {
+        let mut admission = Admission::new(&Config { rate_max: 1000, ..Config::default() });
+        let timeless = Record { has: Has::NO_TIME, ..Record::default() };
+        assert_eq!((0..100).filter(|_| admission.admits(&timeless).is_ok()).count(), 100);
     }
 
     #[test]
