@@ -8,12 +8,12 @@ use crate::{
 };
 use clap::Args;
 use laneway_kinds::{
-    Account, AppCommand, AppVerb, ArmPlace, Ended, Exit, Failure, Finished, LaneFacts, On,
+    Account, AppCommand, AppVerb, ArmPlace, Ended, Exit, Failure, Finished, LaneFacts, On, Ports,
     ReferenceTable, RunReport, Session, Shape, Witness, WorkerHeadings, WorkerLine,
 };
 use laneway_page::text::grouped;
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The app as `laneway run` has it: rows go to an output.
 pub type RowsKind = FeaturesKind<RowSinks>;
@@ -84,6 +84,9 @@ Examples:
             )));
         }
         let (mut config, mut output) = arguments.extract.plan()?;
+        if on.lane.ports == Ports::Files {
+            on.interfaces.iter().try_for_each(|file| verb::keep(Path::new(file), output.file()))?;
+        }
         config.disposition = disposition(arguments, on.lane)?;
         config.number_from_mac = arguments.number_from_mac;
         config.aggregation = aggregation(arguments, on.lane, &config)?;

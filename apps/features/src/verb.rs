@@ -185,19 +185,25 @@ fn open_all(
     output: Option<&Path>,
     unread: &UnreadLinks,
 ) -> Result<Vec<CaptureSource>, Failure> {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-    let written = output.and_then(identity);
     let mut sources = Vec::with_capacity(captures.len());
     for path in captures.iter().map(AsRef::as_ref) {
-        if written.is_some() && identity(path) == written {
-            return Err(Failure::input(format!(
-                "{}: the rows would replace the capture; name another file with -o",
-                path.display()
-            )));
-        }
+        keep(path, output)?;
         sources.push(CaptureSource::open(path, unread).map_err(|error| unreadable(path, &error))?);
     }
     Ok(sources)
+}
+
+/// Refuses rows that would replace the capture that they are of.
+pub(crate) fn keep(capture: &Path, output: Option<&Path>) -> Result<(), Failure> {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let written = output.and_then(identity);
+    if written.is_some() && identity(capture) == written {
+        return Err(Failure::input(format!(
+            "{}: the rows would replace the capture; name another file with -o",
+            capture.display()
+        )));
+    }
+    Ok(())
 }
 
 fn unreadable(path: &Path, error: &laneway_capture::ReadError) -> Failure {

@@ -159,6 +159,9 @@ fn an_output_that_cannot_be_written_is_named() {
         .refused(2, &[here, "cannot create"]);
     laneway(["features", &capture, "-o", &capture, "--format", "csv"])
         .refused(2, &[&capture, "would replace the capture"]);
+    let line = ["run", "features", "--lane", "pcap", "--on", &capture, "-o", &capture];
+    laneway([&line[..], &["--format", "csv"]].concat())
+        .refused(2, &[&capture, "would replace the capture"]);
     assert_eq!(fs::read(&capture).unwrap(), captures::udp(3), "untouched");
     assert_eq!(folder.names(), ["a.pcap"]);
 }
