@@ -31,7 +31,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
-        mpsc::{self, Receiver, Sender, SyncSender},
+        mpsc::{self, Receiver, Sender, SyncSender, TryRecvError},
     },
     thread::{self, JoinHandle},
 };
@@ -196,7 +196,21 @@ fn write(
 ) -> Result<Output, OutputError> {
     let mut homes: Vec<Option<Sender<Rows>>> = Vec::new();
     let mut failed = None;
-    for message in received {
+    loop {
+        let message = match received.try_recv() {
+            Ok(message) => message,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                if failed.is_none()
+                    && let Err(error) = output.pass_on()
+                {
+                    failed = Some(error);
+                    has_failed.store(true, Ordering::Relaxed);
+                }
+                let Ok(message) = received.recv() else { break };
+                message
+            }
+        };
         match message {
             Message::Sink(number, home) => {
                 homes.resize_with(homes.len().max(number + 1), || None);

@@ -12,7 +12,7 @@ use laneway_pcap::PcapLane;
 use std::{
     collections::BTreeMap,
     fs,
-    io::{PipeReader, Read, pipe},
+    io::{BufRead, BufReader, PipeReader, Read, pipe},
     os::fd::AsRawFd,
     path::Path,
     thread,
@@ -86,6 +86,23 @@ fn full_buffers_are_written_at_once_and_the_rest_after_a_while() {
     assert_eq!(output.rows(), PACKET_ROWS + 6);
     output.finish(&BTreeMap::new()).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count() as u64, PACKET_ROWS + 6);
+}
+
+/// Without it, rows of a quiet link waited for the end of the run, or for 256 KiB of others.
+#[test]
+fn the_reader_of_a_pipe_has_the_rows_of_a_quiet_link_meanwhile() {
+    let (reader, to) = pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", to.as_raw_fd());
+    let config = config(Level::Packet);
+    let writer = start(Path::new(&path), &config, Queue::new(&config, 1, WhenFull::Lose));
+    let mut sink = writer.sink();
+    give(&mut sink, &records(), 3);
+    sink.tick(1);
+    sink.tick(1_000_000_000);
+    let lines: Vec<_> = BufReader::new(&reader).lines().take(3).map(Result::unwrap).collect();
+    assert_eq!(lines.len(), 3);
+    sink.close();
+    assert_eq!(writer.into_output().unwrap().rows(), 3);
 }
 
 #[test]
