@@ -225,7 +225,7 @@ fn running_out_of_buffers_loses_no_frame() {
 #[test]
 fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
     let Some(mut world) = world() else { return };
-    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "8mbit"];
+    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "1mbit"];
     let room = ["burst", "2k", "limit", "2k"];
     match world.near.command("tc").args(slow).args(room).status() {
         Ok(status) if status.success() => (),
