@@ -47,6 +47,7 @@ pub struct HostSettings {
 pub struct Change {
     record: PathBuf,
     lock: PathBuf,
+    before: u64,
 }
 
 /// A change that was undone, or had to stay.
@@ -86,8 +87,8 @@ impl HostSettings {
         HostSettings { folder: folder.into() }
     }
 
-    /// Adds to the number in the file `setting`, as this process, and says what it was. Between the record and the
-    /// change `recorded` is called, for a guard that is to know of the record.
+    /// Adds to the number in the file `setting`, as this process. Between the record and the change `recorded` is called,
+    /// for a guard that is to know of the record.
     ///
     /// # Errors
     /// The record or the setting cannot be written; then neither is left.
@@ -96,7 +97,7 @@ impl HostSettings {
         setting: &Path,
         added: u64,
         recorded: impl FnOnce(&Change) -> io::Result<()>,
-    ) -> io::Result<(Change, u64)> {
+    ) -> io::Result<Change> {
         fs::create_dir_all(&self.folder).map_err(at(&self.folder))?;
         let _lock = self.lock()?;
         let before = number(setting)?;
@@ -109,14 +110,15 @@ impl HostSettings {
 
         // Relaxed: only uniqueness matters.
         let name = format!("{}-{}", Process::this()?, NEXT.fetch_add(1, Ordering::Relaxed));
-        let change = Change { record: self.folder.join(name), lock: self.folder.join(LOCK) };
+        let (record_path, lock) = (self.folder.join(name), self.folder.join(LOCK));
+        let change = Change { record: record_path, lock, before };
         let made = File::create_new(&change.record)
             .and_then(|mut file| file.write_all(record.to_text().as_bytes()))
             .map_err(at(&change.record))
             .and_then(|()| recorded(&change))
             .and_then(|()| write(setting, before.saturating_add(added)));
         match made {
-            Ok(()) => Ok((change, before)),
+            Ok(()) => Ok(change),
             Err(error) => {
                 // What is left of it is removed by a later run.
                 let _ = fs::remove_file(&change.record);
@@ -207,6 +209,11 @@ impl Change {
     /// The record's file. The process that undoes the change removes it, holding [`lock_path`](Change::lock_path).
     pub fn record_path(&self) -> &Path {
         &self.record
+    }
+
+    /// What the setting was.
+    pub fn before(&self) -> u64 {
+        self.before
     }
 
     /// The file to lock (flock(2), exclusively) while the change is undone and the record removed.
@@ -322,7 +329,7 @@ mod tests {
         }
 
         fn add(&self, added: u64) -> Change {
-            self.settings.add(&self.setting, added, |_| Ok(())).unwrap().0
+            self.settings.add(&self.setting, added, |_| Ok(())).unwrap()
         }
 
         /// As [`add`](Host::add), by a process that was killed since.

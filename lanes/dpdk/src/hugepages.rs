@@ -48,15 +48,14 @@ impl Reservation {
         // SAFETY: `give_back` makes system calls only.
         let guard = unsafe { Guard::start(|message| give_back(message, pages)) }.map_err(failed)?;
         let record = |change: &Change| guard.record(&duty(change));
-        let (change, before) = HostSettings::of_this_host()
+        let change = HostSettings::of_this_host()
             .add(Path::new(path), pages as u64, record)
             .map_err(failed)?;
-        let (before, after) = (before as usize, count().map_err(failed)?);
+        let (before, after) = (change.before() as usize, count().map_err(failed)?);
         if after < before + pages {
             let granted = after.saturating_sub(before);
-            // The guard would subtract what was never granted.
             guard.dismiss();
-            subtract(granted);
+            subtract(granted, before);
             change.forget();
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
@@ -71,16 +70,20 @@ impl Reservation {
     }
 }
 
-/// What the guard is given: the lock and the record, both terminated.
+/// What the guard is given: the lock, the record and how many pages there were, each terminated.
 fn duty(change: &Change) -> Vec<u8> {
-    let paths = [change.lock_path(), change.record_path()];
-    paths.iter().flat_map(|path| [path.as_os_str().as_bytes(), &[0]].concat()).collect()
+    let [lock, record] =
+        [change.lock_path(), change.record_path()].map(|path| path.as_os_str().as_bytes());
+    let before = change.before().to_string();
+    [lock, record, before.as_bytes()].into_iter().flat_map(|word| [word, &[0]].concat()).collect()
 }
 
 /// The guard's duty: gives `pages` back and removes the record, unless it is gone. System calls only.
 fn give_back(message: &[u8], pages: usize) {
     let Ok(lock) = CStr::from_bytes_until_nul(message) else { return };
-    let Ok(record) = CStr::from_bytes_until_nul(&message[lock.count_bytes() + 1..]) else { return };
+    let message = &message[lock.count_bytes() + 1..];
+    let Ok(record) = CStr::from_bytes_until_nul(message) else { return };
+    let before = parse_count(&message[record.count_bytes() + 1..]);
     // Without the lock the record may be undone by another run at this very moment; with it, closed with the
     // process, one of the two finds the record gone.
     // SAFETY: a terminated string.
@@ -91,7 +94,7 @@ fn give_back(message: &[u8], pages: usize) {
     }
     // SAFETY: a terminated string.
     if unsafe { libc::access(record.as_ptr(), libc::F_OK) } == 0 {
-        subtract(pages);
+        subtract(pages, before);
         // SAFETY: a terminated string.
         unsafe { libc::unlink(record.as_ptr()) };
     }
@@ -99,8 +102,10 @@ fn give_back(message: &[u8], pages: usize) {
     unsafe { libc::close(fd) };
 }
 
-/// Lowers the kernel's count by `pages`. System calls only; no process is left that could learn of a failure.
-fn subtract(pages: usize) {
+/// Lowers the kernel's count by `pages`, and no further than to `least`: a process that was killed while the kernel took
+/// the pages was granted fewer, and the rest would be another program's. System calls only; no process is left that
+/// could learn of a failure.
+fn subtract(pages: usize, least: usize) {
     // SAFETY: a terminated string.
     let fd = unsafe { libc::open(TOTAL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if fd < 0 {
@@ -110,11 +115,16 @@ fn subtract(pages: usize) {
     // SAFETY: room for that many bytes.
     let got = unsafe { libc::pread(fd, text.as_mut_ptr().cast(), text.len(), 0) };
     let got = usize::try_from(got).unwrap_or(0);
-    let (text, bytes) = print_count(parse_count(&text[..got]).saturating_sub(pages));
+    let (text, bytes) = print_count(less(parse_count(&text[..got]), pages, least));
     // SAFETY: that many bytes of ours. A failure leaves the pages reserved; no process could learn of it.
     unsafe { libc::pwrite(fd, text.as_ptr().cast(), bytes, 0) };
     // SAFETY: our own descriptor.
     unsafe { libc::close(fd) };
+}
+
+/// `now` less `pages`, but not below `least` if it is not there already.
+fn less(now: usize, pages: usize, least: usize) -> usize {
+    now.saturating_sub(pages).max(least.min(now))
 }
 
 /// The number at the start of `text`, without allocating.
@@ -151,6 +161,20 @@ mod tests {
             assert_eq!(parse_count(&text[..bytes]), count);
         }
         assert_eq!(parse_count(b"12\n"), 12);
+        assert_eq!(parse_count(b"12\0"), 12);
         assert_eq!(parse_count(b""), 0);
+    }
+
+    #[test]
+    fn pages_that_were_there_before_stay() {
+        for (now, pages, before, expected) in [
+            (2100, 2000, 100, 100), // granted in full
+            (400, 2000, 100, 100),  // killed when 300 of 2,000 were granted
+            (100, 2000, 100, 100),  // killed before the first
+            (2400, 2000, 100, 400), // others reserved more meanwhile
+            (50, 2000, 100, 50),    // others gave back what was theirs
+        ] {
+            assert_eq!(less(now, pages, before), expected, "{now} {pages} {before}");
+        }
     }
 }

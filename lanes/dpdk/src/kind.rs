@@ -105,8 +105,7 @@ impl LaneKind for DpdkKind {
         }
         // The same with the other role, so that both agree on everything else; and polling, because it must not
         // slow the other end down.
-        let kept = text.split(',').filter(|word| *word != SERVER && !word.starts_with("idle="));
-        let other_ends = kept.chain([CLIENT, "idle=spin"]).collect::<Vec<_>>().join(",");
+        let other_ends = format!("{},{CLIENT},idle=spin", spec.without(&["role", "idle"]));
         Ok(Wiring::SharedMemory { other_ends })
     }
 
@@ -157,6 +156,8 @@ mod tests {
     fn the_other_ends_of_shared_memory_agree_on_everything_but_the_role_and_poll() {
         for (ours, theirs) in [
             ("dpdk:net_memif,role=server", "dpdk:net_memif,role=client,idle=spin"),
+            ("dpdk:role=server,net_memif", "dpdk:net_memif,role=client,idle=spin"),
+            ("dpdk:idle=block,net_memif,role=server", "dpdk:net_memif,role=client,idle=spin"),
             (
                 "dpdk:net_memif,rxd=512,idle=block,role=server,socket=@a,id=7",
                 "dpdk:net_memif,rxd=512,socket=@a,id=7,role=client,idle=spin",

@@ -342,8 +342,8 @@ impl DpdkPorts {
             _ => given,
         };
         check_names(&config, &names)?;
-        let mut reservation = match config.memory {
-            Memory::Reserve(pages) => Some(Reservation::take(pages)?),
+        let reservation = match config.memory {
+            Memory::Reserve(pages) => Some(Arc::new(Reservation::take(pages)?)),
             _ => None,
         };
         // Before DPDK has its memory, if it is the first lane: see the guard's text.
@@ -361,7 +361,7 @@ impl DpdkPorts {
                 &config,
                 &names,
                 force,
-                reservation.take(),
+                reservation.clone(),
                 borrowed.as_ref(),
             ) {
                 Err(LaneError::Os { .. }) if tries > 0 => thread::sleep(AF_XDP_PAUSE),
@@ -371,13 +371,13 @@ impl DpdkPorts {
     }
 
     /// Opens pool and ports. A net_af_xdp port that fails to start keeps mbufs, so each attempt has a
-    /// pool of its own.
+    /// pool of its own; the pages are of all of them.
     fn open_once(
         eal: &'static Eal,
         config: &Config,
         names: &[&str],
         force: bool,
-        reservation: Option<Reservation>,
+        reservation: Option<Arc<Reservation>>,
         borrowed: Option<&Arc<Borrowed>>,
     ) -> Result<DpdkPorts, LaneError> {
         let pool = Arc::new(SharedPool::make(eal, config, names.len(), reservation)?);

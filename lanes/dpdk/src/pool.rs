@@ -33,7 +33,7 @@ pub(crate) struct SharedPool {
     bytes: usize,
     layout: Layout,
     mbufs: usize,
-    _reservation: Option<Reservation>,
+    _reservation: Option<Arc<Reservation>>,
 }
 
 // SAFETY: the pointers are to memory of DPDK's that no thread owns, and the reservation is a descriptor
@@ -109,7 +109,7 @@ impl SharedPool {
         eal: &'static Eal,
         config: &Config,
         ports: usize,
-        reservation: Option<Reservation>,
+        reservation: Option<Arc<Reservation>>,
     ) -> Result<SharedPool, LaneError> {
         let mbufs = config.mbufs_per_port * ports * config.workers;
         let name = CString::new(format!("laneway{}", eal.serial())).expect("no zero in it");

@@ -189,7 +189,7 @@ impl Silenced {
         let silence = || -> io::Result<(File, Change)> {
             let file = OpenOptions::new().write(true).open(&setting.path)?;
             let path = Path::new(&setting.path);
-            let (change, _) = HostSettings::of_this_host().add(path, 1, |_| Ok(()))?;
+            let change = HostSettings::of_this_host().add(path, 1, |_| Ok(()))?;
             Ok((file, change))
         };
         let (file, change) = silence().map_err(|e| match e.kind() {
