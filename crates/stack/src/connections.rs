@@ -265,6 +265,10 @@ impl Connections {
         connection.follow(segment, now_ns);
         self.list(slot);
         self.let_send(slot);
+        if self.reply.is_too_long() {
+            self.counters[usize::from(self.slots[slot as usize].port)]
+                .drop_one(DropReason::TxTooLong);
+        }
         let reply = self.reply.bytes();
         if reply.is_empty() {
             return Verdict::Drop;

@@ -28,16 +28,22 @@ fn capabilities(mtu_bytes: usize) -> DeviceCapabilities {
 pub(crate) struct Reply {
     bytes: [u8; REPLY_BYTES_MAX],
     len: usize,
+    is_too_long: bool,
 }
 
 impl Reply {
     pub(crate) fn new() -> Reply {
-        Reply { bytes: [0; REPLY_BYTES_MAX], len: 0 }
+        Reply { bytes: [0; REPLY_BYTES_MAX], len: 0, is_too_long: false }
     }
 
     /// The packet; empty if there is no answer.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// There is none because TCP made one that is longer than it has any reason to be.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 
     /// The packet, to be corrected.
@@ -55,7 +61,7 @@ pub(crate) struct Ingress<'a> {
 
 impl<'a> Ingress<'a> {
     pub(crate) fn new(packet: &'a [u8], reply: &'a mut Reply, mtu_bytes: usize) -> Ingress<'a> {
-        reply.len = 0;
+        (reply.len, reply.is_too_long) = (0, false);
         Ingress { packet: Some(packet), reply, mtu_bytes }
     }
 }
@@ -72,9 +78,13 @@ pub(crate) struct ReplyRoom<'a>(&'a mut Reply);
 
 impl phy::TxToken for ReplyRoom<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        assert!(len <= REPLY_BYTES_MAX, "an immediate answer carries no data");
+        // An immediate answer carries no data. Should one, a peer asked for it: that is no reason to stop.
+        let Some(bytes) = self.0.bytes.get_mut(..len) else {
+            self.0.is_too_long = true;
+            return f(&mut vec![0; len]);
+        };
         self.0.len = len;
-        f(&mut self.0.bytes[..len])
+        f(bytes)
     }
 }
 
@@ -196,5 +206,22 @@ impl<'b> phy::Device for Egress<'b> {
 
     fn capabilities(&self) -> DeviceCapabilities {
         capabilities(self.mtu_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smoltcp::phy::TxToken;
+
+    #[test]
+    fn an_answer_that_is_too_long_is_none() {
+        let mut reply = Reply::new();
+        ReplyRoom(&mut reply).consume(REPLY_BYTES_MAX + 8, |bytes| bytes.fill(7));
+        assert_eq!((reply.bytes(), reply.is_too_long()), (&[][..], true));
+        Ingress::new(&[], &mut reply, 1500);
+        assert!(!reply.is_too_long());
+        ReplyRoom(&mut reply).consume(2, |bytes| bytes.fill(7));
+        assert_eq!((reply.bytes(), reply.is_too_long()), (&[7, 7][..], false));
     }
 }

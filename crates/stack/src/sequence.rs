@@ -11,7 +11,7 @@
 //! is replaced by the promised one.
 
 use crate::reset::Segment;
-use laneway_wire::{IPV4_BYTES_MIN, IPV6_BYTES, TCP_BYTES_MIN, Tcp, checksum, tcp_flags};
+use laneway_wire::{IPV4_BYTES_MIN, IPV6_BYTES, TCP_BYTES_MIN, Tcp, checksum, protocol, tcp_flags};
 
 /// Where sequence number, window and checksum lie in a TCP header.
 const SEQUENCE_AT: usize = 4;
@@ -72,12 +72,15 @@ pub(crate) struct Sent {
 
 impl Sent {
     /// Looks at a packet that smoltcp has written (so it is whole and has no IP options), and
-    /// corrects its window, and its number if it only acknowledges.
+    /// corrects its window, and its number if it only acknowledges. A packet that is not TCP has none.
     pub(crate) fn follow(&mut self, packet: &mut [u8]) {
-        let at = match packet.first() {
-            Some(first) if first >> 4 == 4 => IPV4_BYTES_MIN,
-            _ => IPV6_BYTES,
+        let (at, protocol_at) = match packet.first() {
+            Some(first) if first >> 4 == 4 => (IPV4_BYTES_MIN, 9),
+            _ => (IPV6_BYTES, 6),
         };
+        if packet.get(protocol_at) != Some(&protocol::TCP) {
+            return;
+        }
         let Some(segment) = packet.get_mut(at..) else { return };
         let Ok(tcp) = Tcp::parse(segment) else { return };
         let payload_bytes = segment.len().saturating_sub(tcp.header_bytes) as u32;
@@ -185,7 +188,6 @@ fn replace(segment: &mut [u8], at: usize, word: u16) {
 mod tests {
     use super::*;
     use crate::ip::{Header, pseudo_sum, seal_payload};
-    use laneway_wire::protocol;
     use proptest::prelude::*;
     use std::net::IpAddr;
 
@@ -246,6 +248,16 @@ mod tests {
         assert_eq!(followed(&mut sent, packet(tcp_flags::FIN, 5, b"")), 5);
         assert_eq!(followed(&mut sent, packet(tcp_flags::ACK, 5, b"")), 6);
         assert_eq!(followed(&mut sent, packet(tcp_flags::RST, 5, b"")), 5);
+    }
+
+    #[test]
+    fn a_packet_of_another_protocol_says_nothing_of_what_was_sent() {
+        let mut sent = Sent::default();
+        followed(&mut sent, packet(tcp_flags::ACK, 1, b"1234"));
+        let mut other = packet(tcp_flags::ACK, 100, b"1234");
+        other[9] = protocol::ICMP;
+        sent.follow(&mut other);
+        assert_eq!(sent.end, Some(5));
     }
 
     #[test]
@@ -336,8 +348,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..80), v4: bool) {
             let mut bytes = bytes;
+            for (at, byte) in [(0, if v4 { 0x45 } else { 0x60 }), (if v4 { 9 } else { 6 }, protocol::TCP)] {
+                bytes.get_mut(at).into_iter().for_each(|b| *b = byte);
+            }
             let scale = Scale { socket: 0, promised: 5 };
             Sent { end: Some(9), scale, has_repeated: false }.follow(&mut bytes);
         }
