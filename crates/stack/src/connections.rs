@@ -251,7 +251,7 @@ impl Connections {
             let options = SynOptions::parse(packet.payload(frame.bytes()), tcp.header_bytes);
             connection.meet(tcp.sequence, options, &self.limits, now_ns);
         }
-        let bytes = packet.bytes(frame.bytes());
+        let bytes = packet.plain(frame.bytes_mut());
         let queued_bytes = connection.queued_bytes();
         if connection.receive(bytes, &mut self.reply, now_ns) {
             connection.peer_mac = from;

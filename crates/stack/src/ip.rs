@@ -2,8 +2,8 @@
 //!
 //! [`Packet::parse`] is the only door: what it returns has checked lengths, a right header checksum,
 //! a sender that can be answered, and is whole. Later code does not check again. IPv4 options and
-//! IPv6 extension headers are stepped over; a routing header that is not used up is refused, and
-//! fragments are, because the stack puts none together.
+//! IPv6 extension headers are stepped over; a routing header that is not used up is refused, an option that
+//! asks for it is, and fragments are, because the stack puts none together.
 
 use laneway_core::DropReason;
 use laneway_wire::{
@@ -54,6 +54,25 @@ impl Packet {
         &frame[self.header_at..self.payload.end]
     }
 
+    /// The whole packet with nothing between IP header and payload: what TCP is shown, which knows less of IP than
+    /// this does. Another header is written over the end of what was stepped over.
+    pub(crate) fn plain<'a>(&self, frame: &'a mut [u8]) -> &'a [u8] {
+        let header_bytes = header_bytes(self.source);
+        let plain = &mut frame[self.payload.start - header_bytes..self.payload.end];
+        if self.payload.start > self.header_at + header_bytes {
+            let header = Header {
+                source: self.source,
+                destination: self.destination,
+                protocol: self.protocol,
+                hop_limit: self.hop_limit,
+                traffic_class: 0,
+                payload_bytes: self.payload.len(),
+            };
+            header.emit(plain);
+        }
+        plain
+    }
+
     /// True if the payload, which starts with a header that holds a checksum, has a right one.
     pub(crate) fn payload_sums_up(&self, frame: &[u8]) -> bool {
         let payload = self.payload(frame);
@@ -89,7 +108,9 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
     let whole = bytes.get(..end).ok_or(DropReason::Malformed)?;
     let payload_bytes = usize::from(header.payload_bytes);
     let mut headers = Extensions::new(header.next_header, &whole[IPV6_BYTES..], payload_bytes);
-    while let Some(extension) = headers.step() {
+    loop {
+        let at_hand = headers.rest();
+        let Some(extension) = headers.step() else { break };
         let extension = extension.map_err(|_| DropReason::Malformed)?;
         match extension.kind {
             // A hop-by-hop header comes first or not at all (RFC 8200, 4.1).
@@ -104,6 +125,14 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
             extension::FRAGMENT if extension.fragment.is_none_or(|f| f.fragment != 0) => {
                 return Err(DropReason::Fragment);
             }
+            extension::HOP_BY_HOP | extension::DESTINATION => {
+                // It lies within the packet.
+                match may_be_skipped(&at_hand[2..extension.bytes]) {
+                    Some(true) => (),
+                    Some(false) => return Err(DropReason::NoListener),
+                    None => return Err(DropReason::Malformed),
+                }
+            }
             // An authentication header cannot be verified here.
             extension::AUTHENTICATION => return Err(DropReason::NoListener),
             _ => (),
@@ -117,6 +146,22 @@ fn parse_v6(bytes: &[u8]) -> Result<Packet, DropReason> {
         header_at: ETHERNET_BYTES,
         payload: ETHERNET_BYTES + end - headers.available()..ETHERNET_BYTES + end,
     })
+}
+
+/// True if a host that knows none of these options may step over all of them (RFC 8200, 4.2); nothing if they do not
+/// end where their header does.
+fn may_be_skipped(mut options: &[u8]) -> Option<bool> {
+    while let [kind, rest @ ..] = options {
+        if kind >> 6 != 0 {
+            return Some(false);
+        }
+        options = match (kind, rest) {
+            (0, rest) => rest,
+            (_, [bytes, rest @ ..]) => rest.get(usize::from(*bytes)..)?,
+            _ => return None,
+        };
+    }
+    Some(true)
 }
 
 /// The sum over the pseudo-header (RFC 768; RFC 8200, 8.1), to be added to that of the payload.
@@ -301,6 +346,27 @@ mod tests {
         assert_eq!(parse(44, [17, 0, 0, 1, 0, 0, 0, 1]), Err(DropReason::Fragment));
         assert_eq!(parse(43, [17, 0, 0, 1, 0, 0, 0, 0]), Err(DropReason::NotForUs));
         assert_eq!(parse(60, [17, 9, 0, 0, 0, 0, 0, 0]), Err(DropReason::Malformed));
+        for kind in [0, 60] {
+            assert_eq!(parse(kind, [17, 0, 0, 0x1e, 3, 1, 2, 3]).unwrap(), b"rest");
+            assert_eq!(parse(kind, [17, 0, 0x1e, 9, 0, 0, 0, 0]), Err(DropReason::Malformed));
+            assert_eq!(parse(kind, [17, 0, 0, 0x5e, 3, 1, 2, 3]), Err(DropReason::NoListener));
+        }
+    }
+
+    #[test]
+    fn a_plain_packet_has_nothing_before_its_payload() {
+        let long = [&[17, 1][..], &[0; 14]].concat();
+        for between in [&[][..], &[17, 0, 0, 0, 0, 0, 0, 0], &long] {
+            let payload = [between, b"rest"].concat();
+            let mut frame = emitted("fd00::1", "fd00::2", &payload);
+            if !between.is_empty() {
+                frame[ETHERNET_BYTES + 6] = 60;
+            }
+            frame.push(0); // Padding.
+            let packet = Packet::parse(&frame, ether_type::IPV6).unwrap();
+            let plain = emitted("fd00::1", "fd00::2", b"rest");
+            assert_eq!(packet.plain(&mut frame), &plain[ETHERNET_BYTES..]);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use apps::Server;
 use far::{Bench, FAR_MAC, PORT, config, framed, near};
 use laneway_core::{Close, DropReason, Lane, StreamLane};
 use laneway_stack::ConnectionCounts;
-use laneway_wire::{Ipv4, Tcp, checksum, protocol, tcp_flags};
+use laneway_wire::{Ipv4, Ipv6, Tcp, checksum, protocol, tcp_flags};
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;
 use std::{
@@ -72,36 +72,81 @@ fn syn_with(from: SocketAddr, to: SocketAddr, options: &[u8]) -> Vec<u8> {
 
 /// A segment in a frame; `rest` are its options and its payload.
 fn tcp_frame(from: IpAddr, to: IpAddr, tcp: Tcp, rest: &[u8]) -> Vec<u8> {
-    let (IpAddr::V4(from), IpAddr::V4(to)) = (from, to) else { panic!("IPv4") };
-    let mut packet = vec![0; 40];
-    packet.extend_from_slice(rest);
-    let ip = Ipv4 {
-        header_bytes: 20,
-        tos: 0,
-        total_bytes: packet.len() as u16,
-        id: 0,
-        fragment: 0x4000,
-        ttl: 64,
-        protocol: protocol::TCP,
-        checksum: 0,
-        source: from,
-        destination: to,
+    let mut segment = vec![0; 20];
+    assert!(tcp.emit(&mut segment));
+    segment.extend_from_slice(rest);
+    frame_behind((from, to), (protocol::TCP, &[]), &segment)
+}
+
+/// A segment, whose checksum is filled in, in a frame: behind IPv4 options, or behind IPv6 extension headers, the
+/// first of which is of the given type.
+fn frame_behind(
+    (from, to): (IpAddr, IpAddr),
+    (first, between): (u8, &[u8]),
+    segment: &[u8],
+) -> Vec<u8> {
+    let payload_bytes = between.len() + segment.len();
+    let mut packet = match (from, to) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let ip = Ipv4 {
+                header_bytes: 20,
+                tos: 0,
+                total_bytes: 20 + payload_bytes as u16,
+                id: 0,
+                fragment: 0x4000,
+                ttl: 64,
+                protocol: protocol::TCP,
+                checksum: 0,
+                source,
+                destination,
+            };
+            let mut packet = vec![0; 20];
+            assert!(ip.emit(&mut packet));
+            packet[0] += between.len() as u8 / 4;
+            packet
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let ip = Ipv6 {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_bytes: payload_bytes as u16,
+                next_header: first,
+                hop_limit: 64,
+                source,
+                destination,
+            };
+            let mut packet = vec![0; 40];
+            assert!(ip.emit(&mut packet));
+            packet
+        }
+        _ => panic!("two versions"),
     };
-    assert!(ip.emit(&mut packet) && Ipv4::seal(&mut packet));
-    assert!(tcp.emit(&mut packet[20..]));
-    let ends = u64::from(from.to_bits()) + u64::from(to.to_bits());
-    let pseudo = ends + 6 + (packet.len() - 20) as u64;
-    let sum = !checksum::fold(pseudo + checksum::sum(&packet[20..]));
-    packet[36..38].copy_from_slice(&sum.to_be_bytes());
+    packet.extend_from_slice(between);
+    if from.is_ipv4() {
+        assert!(Ipv4::seal(&mut packet));
+    }
+    let at = packet.len();
+    packet.extend_from_slice(segment);
+    packet[at + 16..at + 18].fill(0);
+    let address_sum = |ip| match ip {
+        IpAddr::V4(v4) => checksum::sum(&v4.octets()),
+        IpAddr::V6(v6) => checksum::sum(&v6.octets()),
+    };
+    let pseudo = address_sum(from) + address_sum(to) + 6 + segment.len() as u64;
+    let sum = !checksum::fold(pseudo + checksum::sum(&packet[at..]));
+    packet[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
     framed(&packet)
 }
 
 /// The TCP headers that arrived at the far end.
 fn collected(bench: &Bench<Server>) -> Vec<Tcp> {
     let arrivals = bench.world.collect(PORT);
-    let tcp = |frame: &[u8]| Tcp::parse(&frame[34..]).unwrap();
-    let of_ipv4 = arrivals.iter().filter(|a| a.bytes[12..14] == [8, 0]);
-    of_ipv4.map(|a| tcp(&a.bytes)).collect()
+    let of_tcp = arrivals.iter().filter_map(|a| match (&a.bytes[12..14], &a.bytes[14..]) {
+        ([8, 0], packet) if packet[9] == protocol::TCP => Some(&packet[20..]),
+        ([0x86, 0xdd], packet) if packet[6] == protocol::TCP => Some(&packet[40..]),
+        _ => None,
+    });
+    of_tcp.map(|segment| Tcp::parse(segment).unwrap()).collect()
 }
 
 #[test]
@@ -503,6 +548,84 @@ fn with_pass_rest_the_kernel_gets_what_no_port_here_listens_to() {
     assert_eq!((counters.passed, counters.lost()), (2, 0), "{counters:?}");
 }
 
+/// A SYN with `options_bytes` of options, none of which says anything.
+fn long_syn(source_port: u16, options_bytes: usize) -> Vec<u8> {
+    let tcp = Tcp {
+        source_port,
+        destination_port: 7,
+        sequence: 1000,
+        acknowledgement: 0,
+        header_bytes: 20 + options_bytes,
+        flags: tcp_flags::SYN,
+        window: 4096,
+        checksum: 0,
+        urgent: 0,
+    };
+    let mut segment = vec![0; 20];
+    assert!(tcp.emit(&mut segment));
+    segment.resize(20 + options_bytes, 1);
+    segment
+}
+
+#[test]
+fn a_syn_behind_other_headers_is_answered_as_any_other() {
+    let v6: (IpAddr, IpAddr) = ("fd00::9".parse().unwrap(), "fd00::1".parse().unwrap());
+    let v4 = ("10.0.1.9".parse().unwrap(), near(7).ip());
+    let long = [&[60, 1][..], &[0; 14], &[protocol::TCP, 0, 1, 4, 0, 0, 0, 0]].concat();
+    let between = [
+        (v6, 0, &[protocol::TCP, 0, 5, 2, 0, 0, 1, 0][..]),
+        (v6, 0, &[protocol::TCP, 0, 0x1e, 4, 1, 2, 3, 4]),
+        (v6, 0, &long),
+        (v6, 43, &[protocol::TCP, 0, 4, 0, 0, 0, 0, 0]),
+        (v6, 44, &[protocol::TCP, 0, 0, 0, 1, 2, 3, 4]),
+        (v6, 60, &[protocol::TCP, 0, 1, 4, 0, 0, 0, 0]),
+        (v4, protocol::TCP, &[7, 7, 4, 0, 0, 0, 0, 0]),
+    ];
+    for options_bytes in [0, 8, 40] {
+        let mut bench = Bench::new("sim", &config(&["10.0.0.1:7", "[fd00::1]:7"]), Server::echo());
+        for (port, (ends, first, between)) in (5000..).zip(between) {
+            let syn = frame_behind(ends, (first, between), &long_syn(port, options_bytes));
+            let answers = answers(&mut bench, &syn);
+            let flags: Vec<_> = answers.iter().map(|tcp| tcp.flags).collect();
+            let case = format!("{options_bytes} bytes of options behind {first} {between:?}");
+            assert_eq!(flags, [tcp_flags::SYN | tcp_flags::ACK], "{case}");
+            let mut request = vec![0; 20];
+            let tcp = Tcp {
+                source_port: port,
+                destination_port: 7,
+                sequence: 1001,
+                acknowledgement: answers[0].sequence.wrapping_add(1),
+                header_bytes: 20,
+                flags: tcp_flags::ACK,
+                ..answers[0]
+            };
+            assert!(tcp.emit(&mut request));
+            request.extend_from_slice(b"request");
+            bench.world.inject(PORT, &frame_behind(ends, (first, between), &request));
+            bench.longest = 0;
+            bench.step();
+            assert_eq!(bench.longest, 14 + if ends == v4 { 20 } else { 40 } + 27, "{case}");
+        }
+        assert_eq!((bench.app.opened, bench.stack.connections().total), (7, 7));
+        assert_eq!(bench.stack.events().icmp_errors_sent, 0);
+    }
+}
+
+#[test]
+fn an_option_that_asks_to_be_known_has_its_packet_dropped() {
+    let ends = ("fd00::9".parse().unwrap(), "fd00::1".parse().unwrap());
+    for first in [0, 60] {
+        for option in [0x40, 0x80, 0xc2, 0xfe] {
+            let mut bench = Bench::new("sim", &config(&["[fd00::1]:7"]), Server::echo());
+            let between = [protocol::TCP, 0, 0, option, 3, 1, 2, 3];
+            let syn = frame_behind(ends, (first, &between), &long_syn(5000, 0));
+            assert_eq!(answers(&mut bench, &syn), [], "{option:x} in {first}");
+            assert_eq!(bench.stack.connections().total, 0);
+            assert_eq!(bench.stack.counters(PORT).drops(DropReason::NoListener), 1);
+        }
+    }
+}
+
 #[test]
 fn answers_go_to_the_mac_that_a_connection_comes_from() {
     let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
@@ -785,6 +908,60 @@ fn a_slow_stream_and_an_app_that_reads_late_leave_windows_as_they_are() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Segments with right checksums behind any options and extension headers, of a connection or not, and any bytes
+    /// behind a sound IP header: the stack goes on, and the next client is served.
+    #[test]
+    fn any_headers_before_a_segment_are_survived(
+        packets in proptest::collection::vec(
+            (
+                proptest::collection::vec((any::<prop::sample::Index>(), 0usize..3, any::<u64>(), any::<bool>()), 0..4),
+                (any::<bool>(), 0usize..11, proptest::collection::vec(any::<u8>(), 40)),
+                (0u16..0x40, any::<bool>(), 0usize..11, proptest::collection::vec(any::<u8>(), 20..120)),
+                0u8..4,
+            ), 1..12),
+    ) {
+        let mut bench = Bench::new("sim", &config(&["10.0.0.1:7", "[fd00::1]:7"]), Server::echo());
+        let v6: (IpAddr, IpAddr) = ("fd00::9".parse().unwrap(), "fd00::1".parse().unwrap());
+        let v4 = ("10.0.1.9".parse().unwrap(), near(7).ip());
+        for (headers, (is_v4, words, options), (flags, is_sound, tcp_words, segment), how) in packets {
+            let kinds: Vec<u8> = headers.iter().map(|(kind, ..)| *kind.get(&[0, 43, 44, 60, 135])).collect();
+            let mut between = Vec::new();
+            for (i, (_, units, noise, is_quiet)) in headers.iter().enumerate() {
+                between.extend([*kinds.get(i + 1).unwrap_or(&protocol::TCP), *units as u8]);
+                let noise = if *is_quiet { 0 } else { *noise };
+                between.extend(noise.to_be_bytes().iter().cycle().take(6 + units * 8));
+            }
+            let first = *kinds.first().unwrap_or(&protocol::TCP);
+            let mut segment = segment;
+            if is_sound {
+                let tcp = Tcp {
+                    source_port: 5000,
+                    destination_port: 7,
+                    sequence: 1000,
+                    acknowledgement: 0,
+                    header_bytes: 20 + (tcp_words * 4).min(segment.len() - 20) / 4 * 4,
+                    flags: if how < 2 { tcp_flags::SYN } else { flags },
+                    window: 4096,
+                    checksum: 0,
+                    urgent: 0,
+                };
+                prop_assert!(tcp.emit(&mut segment));
+            }
+            let frame = match is_v4 {
+                true => frame_behind(v4, (first, &options[..words * 4]), &segment),
+                false => frame_behind(v6, (first, &between), &segment),
+            };
+            bench.world.inject(PORT, &frame);
+            if how % 2 == 0 {
+                bench.step();
+            }
+        }
+        let far = bench.connect(near(7));
+        bench.far(far).write(b"still there?");
+        prop_assert!(bench.until(MINUTE, |b| b.far(far).received == b"still there?"));
+        prop_assert_eq!(bench.stack.events().icmp_errors_sent, 0);
+    }
 
     /// Segments with right checksums and any numbers, flags and windows, near the true ones or not,
     /// in every state of a connection: the stack goes on, and the next client is served.

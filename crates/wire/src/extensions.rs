@@ -15,6 +15,8 @@ pub mod extension {
     pub const FRAGMENT: u8 = 44;
     /// Authentication, RFC 4302.
     pub const AUTHENTICATION: u8 = 51;
+    /// Destination options, RFC 8200, 4.6.
+    pub const DESTINATION: u8 = 60;
 }
 
 /// True for the next-header numbers that lead to an extension header whose length is known (IANA
