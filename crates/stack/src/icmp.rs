@@ -208,13 +208,14 @@ impl Host {
         let floor = if flow.local.is_ipv4() { MTU_BYTES_MIN } else { PATH_MTU_MIN_V6 };
         let mtu_bytes = mtu_bytes.max(floor);
         let remote = flow.remote.ip();
-        if self.interfaces.iter().all(|i| mtu_bytes >= i.mtu_bytes)
-            || !self.path_mtus.learn(remote, mtu_bytes, now_ns)
-        {
+        if self.interfaces.iter().all(|i| mtu_bytes >= i.mtu_bytes) {
             return Sorted::Done(self.consumed());
         }
-        self.events.path_mtus_learned += 1;
-        Sorted::TooBig(flow, mtu_bytes)
+        let is_new = self.path_mtus.learn(remote, mtu_bytes, now_ns);
+        self.events.path_mtus_learned += u64::from(is_new);
+        // A flow may not know what another one over the same path has learnt, or what there was no room for.
+        let known = self.path_mtus.get(remote, now_ns);
+        Sorted::TooBig(flow, known.map_or(mtu_bytes, |known| known.min(mtu_bytes)))
     }
 }
 

@@ -637,18 +637,12 @@ fn answers_go_to_the_mac_that_a_connection_comes_from() {
     assert_eq!(answer.bytes[..6], FAR_MAC, "no route was needed");
 }
 
-#[test]
-fn a_reported_path_mtu_shortens_the_segments_of_its_connection() {
-    let mut config = config(&["10.0.0.1:7"]);
-    config.tcp.tx_bytes = 16_384;
-    let mut bench = Bench::new("sim:delay_us=50", &config, Server::echo());
-    let far = bench.connect(near(7));
-    bench.far(far).write(&bytes(1, 20_000));
-    assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 20_000));
-    assert_eq!(bench.longest, 1514);
+/// A router's message that a segment of ours to `far` is longer than its path takes.
+fn too_big(far: SocketAddr, mtu_bytes: u16) -> Vec<u8> {
     let SocketAddr::V4(remote) = far else { panic!("IPv4") };
-    // Type 3, code 4, MTU 1000; then the quoted segment of ours.
-    let mut message = vec![3, 4, 0, 0, 0, 0, 3, 232];
+    // Type 3, code 4; then the quoted segment of ours.
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend_from_slice(&mtu_bytes.to_be_bytes());
     let quoted = segment(near(7), far, tcp_flags::ACK, 1, 1);
     message.extend_from_slice(&quoted[14..]);
     let sum = checksum::of(&message);
@@ -660,12 +654,39 @@ fn a_reported_path_mtu_shortens_the_segments_of_its_connection() {
     packet[16..20].copy_from_slice(&[10, 0, 0, 1]);
     assert!(Ipv4::seal(&mut packet));
     packet.extend_from_slice(&message);
-    bench.world.inject(PORT, &framed(&packet));
-    assert!(bench.until(MINUTE, |b| b.stack.events().path_mtus_learned == 1));
-    bench.longest = 0;
-    bench.far(far).write(&bytes(2, 20_000));
-    assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 40_000));
-    assert_eq!(bench.longest, 1014);
+    framed(&packet)
+}
+
+#[test]
+fn a_reported_path_mtu_shortens_the_segments_of_its_connection() {
+    // However many other paths are known, and however many connections use this one.
+    for (path_mtus_max, learned) in [(1024, 2), (0, 0)] {
+        let mut config = config(&["10.0.0.1:7"]);
+        (config.tcp.tx_bytes, config.limits.path_mtus_max) = (16_384, path_mtus_max);
+        let mut bench = Bench::new("sim:delay_us=50", &config, Server::echo());
+        let fars = [bench.connect(near(7)), bench.connect(near(7))];
+        for far in fars {
+            bench.longest = 0;
+            bench.far(far).write(&bytes(1, 20_000));
+            assert!(bench.until(MINUTE, |b| b.far(far).received.len() == 20_000));
+            assert_eq!(bench.longest, 1514);
+        }
+        // Which connection hears what, and what it sends then; what is known of the path goes for both.
+        let known = if path_mtus_max > 0 { 900 } else { 950 };
+        for (far, mtu_bytes, sends) in
+            [(0, 1000, 1000), (1, 1000, 1000), (1, 1200, 1000), (0, 900, 900), (1, 950, known)]
+        {
+            let far = fars[far];
+            bench.world.inject(PORT, &too_big(far, mtu_bytes));
+            assert!(!bench.until(Duration::from_millis(1), |_| false));
+            bench.longest = 0;
+            let all = bench.far(far).received.len() + 20_000;
+            bench.far(far).write(&bytes(2, 20_000));
+            assert!(bench.until(MINUTE, |b| b.far(far).received.len() == all));
+            assert_eq!(bench.longest, 14 + sends, "{far}: {mtu_bytes}, table of {path_mtus_max}");
+        }
+        assert_eq!(bench.stack.events().path_mtus_learned, learned);
+    }
 }
 
 #[test]
