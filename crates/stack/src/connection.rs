@@ -252,8 +252,6 @@ impl Connection {
 
     /// The handshake is complete: from here on windows are watched.
     pub(crate) fn opened(&mut self, now_ns: u64) {
-        // Nothing but the SYN-ACK was sent.
-        self.received.open(self.sent.end.unwrap_or_default());
         let round_ns = self.syn_ns.map_or(u64::MAX, |syn_ns| now_ns.saturating_sub(syn_ns));
         let window_bytes = self.seen().recv_capacity();
         self.growth = Growth::new(self.received.end, window_bytes, round_ns, now_ns);
@@ -525,6 +523,10 @@ impl Connection {
         self.interface.poll_ingress_single(instant(now_ns), &mut device, &mut self.sockets);
         self.sent.follow(reply.bytes_mut());
         let after = look(self.seen());
+        if before.0 == State::SynReceived && after.0 != before.0 {
+            // Nothing but the SYN-ACK was sent. Not later: this segment states the peer's window.
+            self.received.open(self.sent.end.unwrap_or_default());
+        }
         self.received.take(after.1 - before.1, before.2 - after.2);
         after != before
     }

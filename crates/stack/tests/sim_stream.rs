@@ -811,6 +811,30 @@ fn what_is_lost_is_sent_again_in_round_trips_and_not_in_seconds() {
     }
 }
 
+/// Of what we send first, or answer to what was in one burst with the end of the handshake: all copies but the last are
+/// lost, which smoltcp's timer sends.
+#[test]
+fn first_bytes_that_a_silent_link_loses_arrive_soon_after() {
+    const LONG: &[u8] = &[7; 4000];
+    let answer = |asked: &[u8], reply: &mut Vec<u8>| {
+        reply.extend_from_slice(LONG);
+        asked.len()
+    };
+    for (greeting, request) in [(LONG, &b""[..]), (&b""[..], b"request")] {
+        let mut bench =
+            Bench::new("sim:delay_us=500", &config(&["10.0.0.1:7"]), Server::new(answer));
+        bench.app.greeting = greeting;
+        let far = bench.connect(near(7));
+        bench.far(far).write(request);
+        assert!(bench.until(MINUTE, |b| b.stack.counters(PORT).tx_bytes > 0));
+        let away = bench.fars.remove(&far).expect("it was connected");
+        assert!(!bench.until(Duration::from_millis(500), |_| false));
+        bench.fars.insert(far, away);
+        let is_there = |b: &mut Bench<Server>| b.far(far).received == LONG;
+        assert!(bench.until(Duration::from_secs(10), is_there), "asked: {request:?}");
+    }
+}
+
 #[test]
 fn bytes_are_exact_while_windows_grow_whatever_the_link_does() {
     const BYTES: usize = 60_000;

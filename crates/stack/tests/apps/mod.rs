@@ -13,6 +13,8 @@ pub(crate) struct Server {
     answer: Answer,
     /// Close after an answer.
     pub(crate) one_shot: bool,
+    /// What every connection is sent first.
+    pub(crate) greeting: &'static [u8],
     /// Connections open now.
     pub(crate) open: HashMap<ConnId, SocketAddr>,
     pub(crate) opened: usize,
@@ -47,6 +49,7 @@ impl Server {
         Server {
             answer,
             one_shot: false,
+            greeting: b"",
             open: HashMap::new(),
             opened: 0,
             closed: Vec::new(),
@@ -117,10 +120,13 @@ impl App for Server {
 }
 
 impl StreamApp for Server {
-    fn on_open<O: StreamOut>(&mut self, opened: Opened, _out: &mut O) {
+    fn on_open<O: StreamOut>(&mut self, opened: Opened, out: &mut O) {
         self.opened += 1;
         let Opened { conn, peer, .. } = opened;
         assert!(self.open.insert(conn, peer).is_none(), "{conn:?} was open");
+        if !self.greeting.is_empty() {
+            self.send(conn, self.greeting.to_vec(), out);
+        }
     }
 
     fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, bytes: &[u8], out: &mut O) -> usize {
