@@ -152,22 +152,32 @@ impl Neighbours {
         }
     }
 
-    /// Takes note of the link address that was stated for `place`. True if packets may wait for it that can go now.
-    pub(crate) fn hear(&mut self, place: NeighbourKey, mac: Mac, word: Word, now_ns: u64) -> bool {
-        if !is_unicast_mac(mac) {
+    /// Takes note of what was stated for `place`, with its link address or, where that is taken for known, without.
+    /// True if packets may wait for it that can go now.
+    pub(crate) fn hear(
+        &mut self,
+        place: NeighbourKey,
+        mac: Option<Mac>,
+        word: Word,
+        now_ns: u64,
+    ) -> bool {
+        if mac.is_some_and(|mac| !is_unicast_mac(mac)) {
             return false;
         }
         let reachable =
             State::Reachable { until_ns: now_ns.saturating_add(self.limits.reachable_ns) };
         let Some(&i) = self.index.get(&place) else {
-            if word == Word::Asked {
+            if let (Word::Asked, Some(mac)) = (word, mac) {
                 self.insert(place, mac, State::Stale, now_ns);
             }
             return false;
         };
         let entry = &mut self.entries[i as usize];
-        let same = entry.mac == mac && entry.state != State::Incomplete;
         let was_unknown = entry.state == State::Incomplete;
+        // One who was asked at the known address may leave it out (RFC 4861, 7.2.4 and 7.2.5).
+        let known = (!was_unknown).then_some(entry.mac);
+        let Some(mac) = mac.or(known) else { return false };
+        let same = known == Some(mac);
         let state = match word {
             Word::Answered { solicited: true, overrides } => {
                 if same || was_unknown || overrides {
@@ -383,7 +393,7 @@ mod tests {
         t.find(place(1), 0);
         t.wait(place(1), b"first", ACCOUNT);
         t.wait(place(1), b"second", ACCOUNT);
-        assert!(t.hear(place(1), MAC, ANSWER, 5));
+        assert!(t.hear(place(1), Some(MAC), ANSWER, 5));
         assert_eq!(t.find(place(1), 5), Some(MAC));
         assert_eq!(t.take_waiting(place(1)).unwrap().bytes, b"first");
         assert_eq!(t.take_waiting(place(1)).unwrap().bytes, b"second");
@@ -394,13 +404,13 @@ mod tests {
     fn a_confirmation_runs_out_and_is_asked_for_while_the_address_stays_in_use() {
         let mut t = table(|_| ());
         t.find(place(1), 0);
-        t.hear(place(1), MAC, ANSWER, 0);
+        t.hear(place(1), Some(MAC), ANSWER, 0);
         assert_eq!(act(&mut t, 29 * SECOND).0, []);
         assert_eq!(t.find(place(1), 31 * SECOND), Some(MAC));
         let (asked, _) = act(&mut t, 31 * SECOND);
         assert_eq!(asked, [Solicit { place: place(1), mac: Some(MAC) }]);
         assert_eq!(t.find(place(1), 32 * SECOND), Some(MAC));
-        t.hear(place(1), MAC, ANSWER, 32 * SECOND);
+        t.hear(place(1), Some(MAC), ANSWER, 32 * SECOND);
         assert_eq!(act(&mut t, 33 * SECOND).0, []);
         assert_eq!(t.due_ns(), None);
     }
@@ -408,12 +418,12 @@ mod tests {
     #[test]
     fn announcements_change_what_is_known_and_make_nothing() {
         let mut t = table(|_| ());
-        assert!(!t.hear(place(1), MAC, Word::Announced, 0));
+        assert!(!t.hear(place(1), Some(MAC), Word::Announced, 0));
         assert_eq!(t.len(), 0);
-        t.hear(place(1), MAC, Word::Asked, 0);
-        t.hear(place(1), OTHER, Word::Announced, 1);
+        t.hear(place(1), Some(MAC), Word::Asked, 0);
+        t.hear(place(1), Some(OTHER), Word::Announced, 1);
         assert_eq!((t.len(), t.find(place(1), 2)), (1, Some(OTHER)));
-        assert!(!t.hear(place(1), [1; 6], Word::Announced, 3));
+        assert!(!t.hear(place(1), Some([1; 6]), Word::Announced, 3));
         assert_eq!(t.find(place(1), 4), Some(OTHER));
     }
 
@@ -421,8 +431,8 @@ mod tests {
     fn a_second_owner_that_does_not_override_only_raises_doubt() {
         let mut t = table(|_| ());
         t.find(place(1), 0);
-        t.hear(place(1), MAC, ANSWER, 0);
-        t.hear(place(1), OTHER, Word::Answered { solicited: true, overrides: false }, 1);
+        t.hear(place(1), Some(MAC), ANSWER, 0);
+        t.hear(place(1), Some(OTHER), Word::Answered { solicited: true, overrides: false }, 1);
         assert_eq!(t.find(place(1), 2), Some(MAC));
         assert_eq!(act(&mut t, 2).0, [Solicit { place: place(1), mac: Some(MAC) }]);
     }
@@ -452,7 +462,7 @@ mod tests {
     #[test]
     fn an_unused_neighbour_is_forgotten() {
         let mut t = table(|_| ());
-        t.hear(place(1), MAC, Word::Asked, 0);
+        t.hear(place(1), Some(MAC), Word::Asked, 0);
         t.find(place(2), 700 * SECOND);
         act(&mut t, 700 * SECOND);
         assert_eq!(t.len(), 1);
@@ -468,11 +478,11 @@ mod tests {
             for (what, who, passed) in steps {
                 now += passed;
                 match what {
-                    0 => { t.hear(place(who), MAC, Word::Asked, now); }
+                    0 => { t.hear(place(who), Some(MAC), Word::Asked, now); }
                     1 => if t.find(place(who), now).is_none() {
                         t.wait(place(who), b"x", ACCOUNT);
                     },
-                    2 => { t.hear(place(who), OTHER, ANSWER, now); }
+                    2 => { t.hear(place(who), Some(OTHER), ANSWER, now); }
                     _ => { act(&mut t, now); }
                 }
                 prop_assert!(t.len() <= 8 && t.waiting.len() <= 4);

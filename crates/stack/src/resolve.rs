@@ -53,7 +53,7 @@ impl Host {
                 (true, false) => Word::Answered { solicited: true, overrides: true },
                 (false, _) => Word::Announced,
             };
-            self.heard(port, arp.sender.into(), arp.sender_mac, word, now_ns);
+            self.heard(port, arp.sender.into(), Some(arp.sender_mac), word, now_ns);
         }
         if !(asks && arp.is_request && is_unicast_mac(arp.sender_mac)) {
             return if asks { self.consumed() } else { self.verdict(DropReason::NotForUs) };
@@ -97,17 +97,17 @@ impl Host {
                 self.verdict(DropReason::NotForUs)
             }
             Some(Nd::Solicitation { target, source_mac }) => {
-                if let (Some(mac), true) = (source_mac, is_sender(packet.source)) {
-                    self.heard(port, packet.source, mac, Word::Asked, now_ns);
+                if source_mac.is_some() && is_sender(packet.source) {
+                    self.heard(port, packet.source, source_mac, Word::Asked, now_ns);
                 }
                 self.advertise_to(port, frame, packet.source, target)
             }
             Some(Nd::Advertisement { target, target_mac, solicited, overrides }) => {
                 if owns(self, target) {
                     self.defend(port, target.into(), now_ns);
-                } else if let Some(mac) = target_mac {
+                } else {
                     let word = Word::Answered { solicited, overrides };
-                    self.heard(port, target.into(), mac, word, now_ns);
+                    self.heard(port, target.into(), target_mac, word, now_ns);
                 }
                 self.consumed()
             }
@@ -149,9 +149,11 @@ impl Host {
     }
 
     /// Takes note, and sends what waited for it.
-    fn heard(&mut self, port: PortId, address: IpAddr, mac: Mac, word: Word, now_ns: u64) {
+    fn heard(&mut self, port: PortId, address: IpAddr, mac: Option<Mac>, word: Word, now_ns: u64) {
         let place = NeighbourKey { interface: port.0 as u8, address };
-        if self.neighbours.hear(place, mac, word, now_ns) {
+        if self.neighbours.hear(place, mac, word, now_ns)
+            && let Some(mac) = mac
+        {
             self.release(place, mac);
         }
     }
@@ -255,7 +257,7 @@ impl Host {
         });
         counters.merge(&unowned);
         for (place, (mac, word)) in found {
-            self.heard(PortId(place.interface.into()), place.address, mac, word, now_ns);
+            self.heard(PortId(place.interface.into()), place.address, Some(mac), word, now_ns);
         }
     }
 

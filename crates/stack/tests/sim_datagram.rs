@@ -607,6 +607,42 @@ fn an_ipv6_neighbour_is_found_by_its_solicited_node_group() {
     assert_eq!(read_udp(&out[0]).3, b"hello");
 }
 
+/// An answer of `fd00::2` to a question of ours, with its link address or without.
+fn advertisement(target_mac: Option<[u8; 6]>) -> Vec<u8> {
+    let (from, to) = (ip("fd00::2"), ip("fd00::1"));
+    let mut message = vec![136, 0, 0, 0, 0x40, 0, 0, 0];
+    message.extend_from_slice(&"fd00::2".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    if let Some(mac) = target_mac {
+        message.extend_from_slice(&[2, 1]);
+        message.extend_from_slice(&mac);
+    }
+    let checksum = !sum(from, to, protocol::ICMPV6, &message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    framed(&packet(from, to, protocol::ICMPV6, 255, &message))
+}
+
+/// One that was asked alone may leave it out (RFC 4861, 7.2.4), as BSD does.
+#[test]
+fn an_answer_without_a_link_address_confirms_the_known_one_and_teaches_none() {
+    let mut bench = Bench::new(&config(&["[fd00::1]:7"]), Manner::Echo);
+    let asked = |bench: &mut Bench| {
+        let out = bench.tick("[fd00::2]:9", b"payload");
+        let questions = out.iter().filter(|f| f[12..14] == [0x86, 0xdd] && f[54] == 135).count();
+        (questions, out.len() - questions)
+    };
+    assert_eq!(asked(&mut bench), (1, 0));
+    assert!(bench.ask(&advertisement(None)).is_empty(), "nothing can leave yet");
+    assert_eq!(bench.ask(&advertisement(Some(FAR_MAC))).len(), 1);
+    for round in 0..3 {
+        assert_eq!(asked(&mut bench), (0, 1), "round {round}");
+        bench.pass(31);
+        assert_eq!(asked(&mut bench), (1, 1), "round {round}");
+        bench.ask(&advertisement(None));
+        // Unconfirmed, it would have been given up meanwhile.
+        bench.pass(5);
+    }
+}
+
 #[test]
 fn questions_for_our_addresses_are_answered_and_others_are_not() {
     let mut bench = Bench::new(&all_ports(), Manner::Echo);
