@@ -191,10 +191,16 @@ impl Connections {
         let opens = tcp.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST)
             == tcp_flags::SYN
             && tcp.source_port != 0;
-        let slot = match known {
+        let is_left = |slot| match self.slots[slot as usize].state() {
             // A client that returns to a connection that has ended begins a new one (RFC 9293, 3.6.1;
             // our new number is beyond the old ones).
-            Some(slot) if opens && self.slots[slot as usize].state() == State::TimeWait => {
+            State::TimeWait => opens,
+            // The handshake was reset in this turn. smoltcp would begin the next one with a number of its own.
+            State::Listen => true,
+            _ => false,
+        };
+        let slot = match known {
+            Some(slot) if is_left(slot) => {
                 self.release(slot);
                 None
             }

@@ -548,6 +548,26 @@ fn with_pass_rest_the_kernel_gets_what_no_port_here_listens_to() {
     assert_eq!((counters.passed, counters.lost()), (2, 0), "{counters:?}");
 }
 
+#[test]
+fn a_handshake_in_one_burst_with_the_end_of_another_has_numbers_of_its_own() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let first = answers(&mut bench, &syn(from, near(7)))[0].sequence;
+    let now_ns = bench.now_ns();
+    bench.world.advance_to(now_ns + 4_000_000);
+    bench.world.inject(PORT, &segment(from, near(7), tcp_flags::RST, 1001, 0));
+    // Of what the reset has ended nothing is left, a listener least of all.
+    bench.world.inject(PORT, &segment(from, near(7), tcp_flags::ACK, 1001, first.wrapping_add(1)));
+    let answers = answers(&mut bench, &syn(from, near(7)));
+    let flags: Vec<_> = answers.iter().map(|tcp| tcp.flags).collect();
+    assert_eq!(flags, [tcp_flags::RST, tcp_flags::SYN | tcp_flags::ACK]);
+    // Between the same ends, they grow by one every 4 us (RFC 6528).
+    assert_eq!(answers[1].sequence, first.wrapping_add(1000));
+    assert_eq!(bench.stack.events().resets_sent, 1);
+    let counts = bench.stack.connections();
+    assert_eq!((counts.total, counts.half_open, counts.slots), (1, 1, 1));
+}
+
 /// A SYN with `options_bytes` of options, none of which says anything.
 fn long_syn(source_port: u16, options_bytes: usize) -> Vec<u8> {
     let tcp = Tcp {
