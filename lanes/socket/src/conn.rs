@@ -123,6 +123,8 @@ pub(crate) struct Conn {
     pub(crate) readable: bool,
     /// The kernel reported that the peer has finished, so reads go on to the end.
     pub(crate) end_is_near: bool,
+    /// The kernel reported urgent data once: a read stops there.
+    pub(crate) is_urgent: bool,
     /// A read found the end.
     pub(crate) ended: bool,
     /// The connection is broken.
@@ -159,6 +161,7 @@ impl Conn {
             stage: Stage::Open,
             readable: false,
             end_is_near: false,
+            is_urgent: false,
             ended: false,
             broken: false,
             writable: true,
@@ -251,8 +254,8 @@ impl Conn {
                 }
                 Ok(bytes) => {
                     // A short read has emptied the socket: what comes later makes a new edge. Only
-                    // an end that was announced with these bytes does not.
-                    self.readable = bytes == wanted || self.end_is_near;
+                    // an end that was announced with these bytes does not, nor what lies behind an urgent one.
+                    self.readable = bytes == wanted || self.end_is_near || self.is_urgent;
                     return Read::Bytes(bytes);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -299,6 +299,7 @@ impl TcpLane {
             let has = |bits: i32| events & bits as u32 != 0;
             conn.readable |= has(libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP);
             conn.end_is_near |= has(libc::EPOLLRDHUP | libc::EPOLLHUP);
+            conn.is_urgent |= has(libc::EPOLLPRI);
             conn.writable |= has(libc::EPOLLOUT);
             conn.broken |= has(libc::EPOLLERR);
             self.table.list(slot);
@@ -349,7 +350,8 @@ impl TcpLane {
         app: &mut A,
     ) -> bool {
         let (slot, id) = self.table.insert(stream, port);
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let reads = libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP;
+        let events = reads | libc::EPOLLOUT | libc::EPOLLET;
         let conn = self.table.at(slot);
         let watched = sys::epoll_add(self.epoll.as_fd(), conn.socket().as_fd(), events, id.0);
         if watched.is_err() {
