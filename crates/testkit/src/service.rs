@@ -234,6 +234,12 @@ pub trait StreamRig {
     /// Reads up to `bytes_max` bytes without waiting.
     fn read(&mut self, peer: PeerId, bytes_max: usize) -> PeerRead;
 
+    /// Takes all of `bytes`, the last of them as TCP's urgent data. False, and nothing taken, where the far end has
+    /// none; what needs it is then skipped.
+    fn write_urgent(&mut self, _peer: PeerId, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Says that nothing more will be written (half close).
     fn finish(&mut self, peer: PeerId);
 
@@ -357,6 +363,7 @@ macro_rules! each_stream_behaviour {
     ($with:ident $($args:tt)*) => {
         $crate::$with! { $($args)* streams
             bytes_come_back_in_pieces_of_any_size
+            urgent_data_holds_back_nothing_behind_it
             a_connection_is_reported_with_its_peer_and_its_port
             bytes_not_consumed_are_shown_again_with_the_rest
             a_full_send_queue_refuses_and_loses_nothing

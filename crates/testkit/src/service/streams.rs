@@ -241,6 +241,23 @@ pub fn bytes_come_back_in_pieces_of_any_size<R: StreamRig>(rig: &mut R) {
     }
 }
 
+/// Bytes behind urgent data, all of which have arrived, are shown without a further one. The urgent byte may be left
+/// out of the stream or not (RFC 6093, 2 and 3).
+pub fn urgent_data_holds_back_nothing_behind_it<R: StreamRig>(rig: &mut R) {
+    let mut bench = Bench::open(rig, "", 1, Manner::Echo);
+    let peer = bench.connect(PORT);
+    for round in 1..=2 {
+        if !bench.rig.write_urgent(peer, b"AB") {
+            return skip("the far end has no urgent data");
+        }
+        assert_eq!(bench.rig.write(peer, b"CD"), 2);
+        let wanted = [b"ACD".repeat(round), b"ABCD".repeat(round)];
+        let shown = bench
+            .serve_until(|bench| Progress::done_if(wanted.iter().any(|w| w == bench.taken(peer))));
+        assert!(shown, "{} bytes were shown in round {round}", bench.taken(peer).len());
+    }
+}
+
 /// A new connection is reported to the app with its peer's address, its port and the listening address.
 pub fn a_connection_is_reported_with_its_peer_and_its_port<R: StreamRig>(rig: &mut R) {
     let ports = rig.properties().ports_max.min(2);

@@ -438,23 +438,6 @@ fn bytes_that_an_app_never_consumes_end_at_the_buffers_limit() {
 }
 
 #[test]
-fn urgent_data_holds_back_nothing_behind_it() {
-    let mut lane = open_tcp("socket", "127.0.0.1:0").expect("a free port");
-    let mut probe = StreamProbe::new(Manner::Echo);
-    let mut peer = TcpStream::connect(lane.local_address(PORT)).expect("the backlog has room");
-    for round in 1..=2 {
-        // The last byte is the urgent one, which no read of the stream returns.
-        let taken = rustix::net::send(&peer, b"AB", rustix::net::SendFlags::OOB);
-        assert_eq!(taken, Ok(2));
-        peer.write_all(b"CD").expect("the kernel takes it");
-        let want = b"ACD".repeat(round);
-        serve_tcp(&mut lane, &mut probe, |_, probe| {
-            probe.conns.values().any(|conn| conn.taken == want)
-        });
-    }
-}
-
-#[test]
 fn a_close_over_unread_bytes_does_not_cost_the_peer_its_answer() {
     const MORE_BYTES: usize = 300 << 10;
     let mut lane = open_tcp("socket", "127.0.0.1:0").expect("a free port");

@@ -100,6 +100,11 @@ impl StreamRig for LoopbackRig {
         self.peers[peer.0].0.write(bytes).unwrap_or(0)
     }
 
+    fn write_urgent(&mut self, peer: PeerId, bytes: &[u8]) -> bool {
+        let taken = rustix::net::send(&self.peers[peer.0].0, bytes, rustix::net::SendFlags::OOB);
+        taken == Ok(bytes.len())
+    }
+
     fn read(&mut self, peer: PeerId, bytes_max: usize) -> PeerRead {
         let mut bytes = vec![0; bytes_max];
         match self.peers[peer.0].0.read(&mut bytes) {

@@ -92,6 +92,11 @@ impl StreamRig for TcpRig {
         }
     }
 
+    fn write_urgent(&mut self, peer: PeerId, bytes: &[u8]) -> bool {
+        let taken = rustix::net::send(&*self.stream(peer), bytes, rustix::net::SendFlags::OOB);
+        taken == Ok(bytes.len())
+    }
+
     fn read(&mut self, peer: PeerId, bytes_max: usize) -> PeerRead {
         let mut bytes = vec![0; bytes_max];
         match self.stream(peer).read(&mut bytes) {
