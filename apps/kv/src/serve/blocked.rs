@@ -166,7 +166,7 @@ impl Server {
     pub(crate) fn try_kept(&mut self, key: Key) {
         let Some(mut client) = self.clients.take(key) else { return };
         if let Some(kept) = client.postponed.take() {
-            if self.holds_back(&client, kept.index) {
+            if self.holds_back(&client, kept.index, &kept.args()) {
                 client.postponed = Some(kept);
                 self.waiters.postponed.push(key);
             } else {

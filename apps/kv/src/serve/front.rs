@@ -51,7 +51,7 @@ pub(crate) fn why_not(row: &Row, args: &[&[u8]]) -> Result<(), String> {
     }
 }
 
-/// Bytes of commands on their way to the cluster; beyond it no more are taken.
+/// Bytes of commands on their way to the cluster; beyond it no more are sent.
 const ASKED_BYTES_MAX: usize = 64 << 20;
 
 /// A request whose answer is awaited.

@@ -172,7 +172,7 @@ impl Server {
         match route {
             Route::To(worker) => self.send_away(client, index, args, worker),
             Route::Lead => self.lead(client, index, args),
-            Route::Here if self.holds_back(client, index) => {
+            Route::Here if self.holds_back(client, index, args) => {
                 client.postponed = Some(Box::new(Kept::new(index, args)));
                 self.waiters.postponed.push(client.key);
             }
@@ -190,8 +190,9 @@ impl Server {
         self.journal.is_full() || self.saving.is_behind() || self.fetching.is_behind()
     }
 
-    /// True if a client's command must wait: for the end of a pause, or until writes need not.
-    pub(crate) fn holds_back(&self, client: &Client, index: usize) -> bool {
+    /// True if a client's command must wait: for the end of a pause, until writes need not, or until the cluster has
+    /// answered others.
+    pub(crate) fn holds_back(&self, client: &Client, index: usize, args: &[&[u8]]) -> bool {
         let may_write = |index| {
             let command = self.table.command(index);
             command.flags.has(Flags::WRITE) || publishes(command.name)
@@ -204,6 +205,7 @@ impl Server {
         // What ends a pause must not wait for its end.
         let is_of_pause = matches!(name, "client|unpause" | "client|pause");
         may_write && self.holds_writes()
+            || self.is_cluster_full() && self.needs_cluster(index, args)
             || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
 

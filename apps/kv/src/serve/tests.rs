@@ -3,6 +3,7 @@
 mod behaviour;
 mod datagrams;
 mod durable;
+mod fronted;
 mod saved;
 mod shards;
 mod shards_data;

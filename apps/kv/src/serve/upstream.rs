@@ -13,6 +13,34 @@ use crate::upstream::{Answer, Report, Way};
 use laneway_resp::{Reply, Value, command};
 
 impl Server {
+    /// True while no further command is to be sent to the cluster.
+    pub(crate) fn is_cluster_full(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.is_full())
+    }
+
+    /// True if a command cannot be done without the cluster.
+    pub(crate) fn needs_cluster(&self, index: usize, args: &[&[u8]]) -> bool {
+        let row = self.table.command(index);
+        match manner(&row) {
+            Manner::Here | Manner::Refused => false,
+            Manner::Read => !self.has_copies(&keys_of(row.keys, args)),
+            Manner::Through => true,
+        }
+    }
+
+    /// True if copies of all these keys, which are of one slot, are here and may be read.
+    fn has_copies(&self, keys: &[&[u8]]) -> bool {
+        let (Some(front), now_ms) = (&self.front, self.time.now_ms()) else { return false };
+        let (slot, now_us) = (keys.first().map_or(0, |key| slot_of(key)), front.far.now_us());
+        !keys.is_empty()
+            && keys.iter().all(|key| {
+                // At its deadline a value is the cluster's again: it may live there for some microseconds more.
+                let ends_ms = self.store.deadline_ms(0, key);
+                let lives = ends_ms.is_some_and(|at| at.is_none_or(|at_ms| at_ms > now_ms));
+                lives && front.cover.may_read(slot, key, now_us)
+            })
+    }
+
     /// Asks the cluster what a client's command says; false if the store here may do it.
     pub(crate) fn ask_cluster(
         &mut self,
@@ -21,34 +49,25 @@ impl Server {
         args: &[&[u8]],
     ) -> bool {
         let row = self.table.command(index);
+        let is_here = !self.needs_cluster(index, args);
         let (keys, now_ms) = (keys_of(row.keys, args), self.time.now_ms());
         let Some(front) = &mut self.front else { return false };
-        let slot = keys.first().map_or(0, |key| slot_of(key));
-        if manner(&row) == Manner::Read {
-            let now_us = front.far.now_us();
-            let mut is_here = !keys.is_empty();
-            for key in &keys {
-                // At its deadline a value is the cluster's again: it may live there for some microseconds more.
-                let ends_ms = self.store.deadline_ms(0, key);
-                let lives = ends_ms.is_some_and(|at| at.is_none_or(|at_ms| at_ms > now_ms));
-                is_here &= lives && front.cover.may_read(slot, key, now_us);
-            }
-            if is_here {
-                front.counts.hits += 1;
-                return false;
-            }
-            if row.keys.last == 1 {
-                front.counts.fills += 1;
-                front.cover.begin_fill(slot, keys[0], front.next_id);
-                let (mut value, mut ends) = (Vec::new(), Vec::new());
-                command(&[b"GET", keys[0]], &mut value);
-                command(&[b"PTTL", keys[0]], &mut ends);
-                let commands = vec![value, ends];
-                let kind = Kind::Fill { call: Kept::new(index, args), asked_ms: now_ms };
-                let waiter = Waiter::new(client, index, slot, &commands, kind);
-                front.ask(client, waiter, Way::Fill, commands);
-                return true;
-            }
+        if is_here {
+            front.counts.hits += 1;
+            return false;
+        }
+        if manner(&row) == Manner::Read && row.keys.last == 1 {
+            let slot = slot_of(keys[0]);
+            front.counts.fills += 1;
+            front.cover.begin_fill(slot, keys[0], front.next_id);
+            let (mut value, mut ends) = (Vec::new(), Vec::new());
+            command(&[b"GET", keys[0]], &mut value);
+            command(&[b"PTTL", keys[0]], &mut ends);
+            let commands = vec![value, ends];
+            let kind = Kind::Fill { call: Kept::new(index, args), asked_ms: now_ms };
+            let waiter = Waiter::new(client, index, slot, &commands, kind);
+            front.ask(client, waiter, Way::Fill, commands);
+            return true;
         }
         self.pass_through(client, index, args);
         true

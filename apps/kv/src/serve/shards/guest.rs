@@ -148,7 +148,7 @@ impl Server {
             self.lead(client, index, args);
         } else if let Err(text) = self.why_no_room(&row.command, args) {
             self.refuse(client, Some(index), text.as_bytes());
-        } else if self.holds_back(client, index) {
+        } else if self.holds_back(client, index, args) {
             client.postponed = Some(Box::new(Kept::new(index, args)));
             self.waiters.postponed.push(client.key);
         } else if !self.awaits_values(client, index, args) {
