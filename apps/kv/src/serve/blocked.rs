@@ -155,8 +155,22 @@ impl Server {
         self.try_postponed();
     }
 
+    /// Does the commands that were held back, if what held them has an end: at the end of every turn. That end may be
+    /// anywhere in a turn, where a client makes room for its own command, so it is not looked for there. True if there
+    /// were some.
+    pub(crate) fn try_held(&mut self) -> bool {
+        let is_due = !self.waiters.postponed.is_empty()
+            && self.waiters.pause.is_none()
+            && !self.holds_writes()
+            && !self.is_cluster_full();
+        if is_due {
+            self.try_postponed();
+        }
+        is_due
+    }
+
     /// Does the commands that were held back and are so no longer, in their order.
-    pub(crate) fn try_postponed(&mut self) {
+    fn try_postponed(&mut self) {
         for key in std::mem::take(&mut self.waiters.postponed) {
             self.try_kept(key);
         }

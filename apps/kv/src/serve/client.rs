@@ -127,7 +127,7 @@ pub(crate) struct Client {
     /// Since when it is beyond its class's soft limit of output.
     pub(crate) soft_since_us: Option<u64>,
     pub(crate) blocked: Option<Box<Blocked>>,
-    /// A command that CLIENT PAUSE or a full log holds back, or SAVE until it has ended.
+    /// A command that is held back, one that waits for values, or SAVE until it has ended.
     pub(crate) postponed: Option<Box<Kept>>,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watching: Vec<DataKey>,

@@ -637,14 +637,10 @@ impl StreamApp for Kv {
 
     fn on_turn_end<O: StreamOut>(&mut self, turn: Turn, out: &mut O) {
         self.begin();
-        let were_writes_held = self.server.holds_writes();
         // What is done now belongs to this turn's record, and what was answered to a snapshot's next step.
         self.server.go_on_fetching();
         self.server.journal.commit();
         self.server.go_on_saving();
-        if were_writes_held && !self.server.holds_writes() {
-            self.server.try_postponed();
-        }
         let durable = self.server.journal.durable();
         if self.server.journal.failed().is_some() {
             // What they wait for will never be durable, and must not be sent: their connections end instead.
@@ -663,7 +659,7 @@ impl StreamApp for Kv {
         self.settle_noted(out);
         // What was done while others were settled belongs to this turn as well.
         self.server.journal.commit();
-        while self.server.send_messages() {
+        while self.server.send_messages() || self.server.try_held() {
             self.settle_noted(out);
             self.server.journal.commit();
         }

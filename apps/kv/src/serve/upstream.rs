@@ -124,12 +124,8 @@ impl Server {
 
     /// Hears what the cluster has to say, in its order.
     pub(crate) fn read_cluster(&mut self) {
-        let was_full = self.front.as_ref().is_some_and(|front| front.is_full());
         while let Some(report) = self.front.as_mut().and_then(|front| front.far.report()) {
             self.hear(report);
-        }
-        if was_full && self.front.as_ref().is_some_and(|front| !front.is_full()) {
-            self.try_postponed();
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) struct Waiters {
     /// Keys that were touched and are waited for.
     pub(super) ready: VecDeque<DataKey>,
     pub(super) count: usize,
-    /// Clients that a pause holds back, in their order.
+    /// Clients whose commands are held back, in their order.
     pub(crate) postponed: Vec<Key>,
     pub(super) pause: Option<Pause>,
 }

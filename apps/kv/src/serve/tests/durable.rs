@@ -244,6 +244,21 @@ fn who_waits_for_a_record_that_is_lost_is_not_answered() {
     assert_eq!(world.ask(reader, "GET other"), "$-1\r\n");
 }
 
+
+#[test]
+fn writes_go_on_wherever_in_a_turn_the_log_has_room_again() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let (conn, other) = (world.open(), world.open());
+    let value = "v".repeat(600);
+    memory.borrow_mut().is_full = true;
+    assert_eq!(world.ask(conn, &format!("SET k {value}")), "+OK\r\n");
+    assert_eq!(world.ask(conn, "SET k 2"), "");
+    memory.borrow_mut().is_full = false;
+    // The log takes the record while room is made for this one.
+    assert_eq!(world.ask(other, &format!("SET other {value}")), "+OK\r\n");
+    assert_eq!(world.received(conn), "+OK\r\n");
+}
+
 #[test]
 fn what_no_record_can_hold_is_refused_before_it_is_done() {
     let (mut world, memory) = logged(Fsync::EverySecond);

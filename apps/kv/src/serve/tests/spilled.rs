@@ -241,6 +241,22 @@ fn writes_wait_while_the_value_store_is_behind_and_reads_do_not() {
 }
 
 #[test]
+fn writes_go_on_wherever_in_a_turn_the_value_store_has_room_again() {
+    let (mut world, shelf, conn) = spilled();
+    let other = world.open();
+    shelf.borrow_mut().is_full = true;
+    let mut sent = 0;
+    while world.ask(conn, &format!("SET more{sent} {}", value("m"))) == "+OK\r\n" {
+        sent += 1;
+        assert!(sent < 10, "memory is bounded all the same");
+    }
+    shelf.borrow_mut().is_full = false;
+    // What another client writes spills, so nothing is behind when the turn ends.
+    assert_eq!(world.ask(other, &format!("SET other {}", value("o"))), "+OK\r\n");
+    assert_eq!(world.received(conn), "+OK\r\n");
+}
+
+#[test]
 fn where_keys_alone_are_too_many_the_policy_decides() {
     let (mut world, shelf, conn) = spilled();
     let refused = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
