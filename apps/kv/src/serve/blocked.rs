@@ -8,7 +8,7 @@ use super::client::{Blocked, Client, Kept, Key, Nothing, Replies};
 use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
-use crate::command::{Outcome, Run};
+use crate::command::{Flags, Outcome, Run};
 use laneway_resp::integer;
 
 impl Server {
@@ -180,21 +180,51 @@ impl Server {
     pub(crate) fn try_kept(&mut self, key: Key) {
         let Some(mut client) = self.clients.take(key) else { return };
         if let Some(kept) = client.postponed.take() {
-            if self.holds_back(&client, kept.index, &kept.args()) {
-                client.postponed = Some(kept);
-                self.waiters.postponed.push(key);
-            } else {
+            if let Some(admitted) = self.admit_kept(&client, &kept) {
                 let before = client.out.len();
-                self.call(&mut client, kept.index, &kept.args());
+                match admitted {
+                    Ok(()) => self.call(&mut client, kept.index, &kept.args()),
+                    Err(why) => self.refuse(&mut client, Some(kept.index), why.as_bytes()),
+                }
                 let is_message = self.table.command(kept.index).name.ends_with("subscribe");
                 if matches!(client.replies, Replies::Off | Replies::Skip) && !is_message {
                     client.out.truncate(before);
                 }
                 self.note_taken(&mut client);
+            } else {
+                client.postponed = Some(kept);
+                self.waiters.postponed.push(key);
             }
         }
         self.clients.put_back(client);
         self.serve_waiters();
+    }
+
+    /// Admits a command again that was kept, because rights and room may be others by now; nothing while it is held
+    /// back.
+    fn admit_kept(&mut self, client: &Client, kept: &Kept) -> Option<Result<(), String>> {
+        let (index, args) = (kept.index, kept.args());
+        if self.holds_back(client, index, &args) {
+            return None;
+        }
+        let admitted = self.why_not_now(client, index, &args);
+        // What was done before it in this turn may have taken the room.
+        let is_held = admitted.is_ok() && self.holds_back(client, index, &args);
+        (!is_held).then_some(admitted)
+    }
+
+    /// Why a command that was admitted before may not be done now.
+    fn why_not_now(&mut self, client: &Client, index: usize, args: &[&[u8]]) -> Result<(), String> {
+        let command = self.table.command(index);
+        if !command.flags.has(Flags::NO_AUTH)
+            && let Err(denied) = self.users.may(client.user, index, &command, args)
+        {
+            let is_in_multi = client.transaction.is_some();
+            self.note_denied(client, denied.what(command.name), is_in_multi);
+            return Err(denied.text(command.name));
+        }
+        self.why_no_room(&command, args)?;
+        if command.name == "exec" { self.why_no_room_inside(client) } else { Ok(()) }
     }
 }
 

@@ -303,7 +303,7 @@ impl Server {
     }
 
     /// The same of what a client's transaction holds: there was room when its commands were queued.
-    fn why_no_room_inside(&mut self, client: &Client) -> Result<(), String> {
+    pub(crate) fn why_no_room_inside(&mut self, client: &Client) -> Result<(), String> {
         let queued = client.transaction.iter().flat_map(|transaction| &transaction.queued);
         queued.into_iter().try_for_each(|kept| {
             let command = self.table.command(kept.index);

@@ -238,6 +238,29 @@ fn a_pause_of_writes_holds_back_transactions_that_write() {
     }
 }
 
+/// Redis does a command that it held back from its beginning.
+#[test]
+fn what_a_pause_held_back_is_let_in_as_if_it_had_just_arrived() {
+    let mut world = World::new();
+    let (conn, other, operator) = (world.open(), world.open(), world.open());
+    world.ask(operator, "ACL SETUSER u on nopass ~* +@all");
+    assert_eq!(world.ask(conn, "AUTH u x"), "+OK\r\n");
+    world.ask(operator, "SET k 3");
+    talk(&mut world, other, &[("MULTI", "+OK\r\n"), ("SET k 2", "+QUEUED\r\n")]);
+    world.ask(operator, "CLIENT PAUSE 100000 WRITE");
+    assert_eq!(world.ask(conn, "SET k 1"), "");
+    assert_eq!(world.ask(other, "EXEC"), "");
+    assert_eq!(world.ask(operator, "ACL SETUSER u -set"), "+OK\r\n");
+    assert_eq!(world.ask(operator, "CONFIG SET maxmemory 1"), "+OK\r\n");
+    assert_eq!(world.ask(operator, "CLIENT UNPAUSE"), "+OK\r\n");
+    let denied = "-NOPERM this user has no permissions to run the 'set' command\r\n";
+    assert_eq!(world.received(conn), denied);
+    let discarded = "-EXECABORT Transaction discarded because of: OOM command not allowed when \
+                     used memory > 'maxmemory'.\r\n";
+    assert_eq!(world.received(other), discarded);
+    assert_eq!(world.ask(operator, "GET k"), "$1\r\n3\r\n");
+}
+
 #[test]
 fn the_memory_of_a_key_grows_with_it() {
     let mut world = World::new();

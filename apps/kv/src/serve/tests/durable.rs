@@ -245,6 +245,30 @@ fn who_waits_for_a_record_that_is_lost_is_not_answered() {
 }
 
 
+/// Writes that waited are let in as those that have just arrived.
+#[test]
+fn writes_that_a_pause_held_back_make_no_record_too_long() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let (operator, value) = (world.open(), "v".repeat(600));
+    world.ask(operator, "CLIENT PAUSE 100000 WRITE");
+    let conns = ["a", "b", "c"].map(|key| {
+        let conn = world.open();
+        assert_eq!(world.ask(conn, &format!("SET {key} {value}")), "");
+        conn
+    });
+    memory.borrow_mut().is_full = true;
+    assert_eq!(world.ask(operator, "CLIENT UNPAUSE"), "+OK\r\n");
+    let replies = conns.map(|conn| world.received(conn));
+    assert_eq!(replies, ["+OK\r\n", "", ""], "two records wait for room, and no third");
+    assert_eq!(world.ask(operator, "DBSIZE"), ":1\r\n");
+    memory.borrow_mut().is_full = false;
+    world.turn();
+    assert_eq!(conns.map(|conn| world.received(conn)), ["", "+OK\r\n", "+OK\r\n"]);
+    world.turn();
+    let lens: Vec<usize> = memory.borrow().records.iter().map(Vec::len).collect();
+    assert!(lens.len() == 3 && lens.iter().all(|&len| len <= 1000), "{lens:?}");
+}
+
 #[test]
 fn writes_go_on_wherever_in_a_turn_the_log_has_room_again() {
     let (mut world, memory) = logged(Fsync::EverySecond);
