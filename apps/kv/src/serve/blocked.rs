@@ -102,7 +102,7 @@ impl Server {
         client.blocked = Some(blocked);
         self.unblock(client);
         if matches!(client.replies, Replies::Off | Replies::Skip) {
-            client.out.truncate(from);
+            client.leave_out(from);
         }
         self.note_taken(client);
         true
@@ -188,7 +188,7 @@ impl Server {
                 }
                 let is_message = self.table.command(kept.index).name.ends_with("subscribe");
                 if matches!(client.replies, Replies::Off | Replies::Skip) && !is_message {
-                    client.out.truncate(before);
+                    client.leave_out(before);
                 }
                 self.note_taken(&mut client);
             } else {

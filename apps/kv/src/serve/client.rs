@@ -215,17 +215,21 @@ impl Client {
         }
     }
 
+    /// Leaves out the reply that begins at `from`. What it waits for the next one waits for.
+    pub(crate) fn leave_out(&mut self, from: usize) {
+        self.out.truncate(from);
+        self.waits.iter_mut().for_each(|(at, _)| *at = from.min(*at));
+    }
+
     /// Forgets what was sent, now and then: not for every few bytes of a long reply.
     pub(crate) fn forget_sent(&mut self) {
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.sent = 0;
-        } else if self.sent >= SENT_KEPT_MAX && self.sent >= self.out.len() / 2 {
+        let is_all = self.sent == self.out.len();
+        if is_all || self.sent >= SENT_KEPT_MAX && self.sent >= self.out.len() / 2 {
             self.drop_sent();
         }
     }
 
-    /// Forgets what was sent.
+    /// Forgets what was sent. Behind it there may be replies without a byte, which wait as others do.
     pub(crate) fn drop_sent(&mut self) {
         self.out.drop_front(self.sent);
         for (from, _) in &mut self.waits {

@@ -150,7 +150,7 @@ impl Server {
             }
         };
         if matches!(client.replies, Replies::Off | Replies::Skip) && !is_pushed {
-            client.out.truncate(before);
+            client.leave_out(before);
         }
         self.serve_waiters();
     }

@@ -188,7 +188,7 @@ impl Server {
             self.count_error(&client, from);
         }
         if matches!(client.replies, Replies::Off | Replies::Skip) {
-            client.out.truncate(from);
+            client.leave_out(from);
         }
         self.note_taken(&mut client);
         self.clients.put_back(client);

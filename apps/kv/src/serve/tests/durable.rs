@@ -244,6 +244,41 @@ fn who_waits_for_a_record_that_is_lost_is_not_answered() {
     assert_eq!(world.ask(reader, "GET other"), "$-1\r\n");
 }
 
+/// A reply that is empty waits as well, and what it waits for is not forgotten with the bytes before it.
+#[test]
+fn what_waits_behind_sent_bytes_goes_on_waiting() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let conn = world.open();
+    let pipeline = [array("PING"), array("CLIENT REPLY SKIP"), array("SET a 1")].concat();
+    world.arrive(conn, &pipeline);
+    assert_eq!(world.received(conn), "+PONG\r\n");
+    assert_eq!(world.ask(conn, "SET b 2"), "", "its record is not durable");
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.received(conn), "");
+    memory.borrow_mut().durable = 2;
+    world.turn();
+    assert_eq!(world.received(conn), "+OK\r\n");
+}
+
+#[test]
+fn a_transaction_whose_reply_is_left_out_is_waited_for_all_the_same() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let (conn, other) = (world.open(), world.open());
+    world.ask(other, "SET a 1");
+    for line in ["CLIENT REPLY OFF", "MULTI", "GET a", "SET b 2", "EXEC", "CLIENT REPLY ON"] {
+        assert_eq!(world.ask(conn, line), "", "{line}");
+    }
+    memory.borrow_mut().durable = 1;
+    world.turn();
+    assert_eq!(world.ask(conn, "SET c 3"), "", "neither record is durable");
+    memory.borrow_mut().durable = 2;
+    world.turn();
+    assert_eq!(world.received(conn), "+OK\r\n");
+    memory.borrow_mut().durable = 3;
+    world.turn();
+    assert_eq!(world.received(conn), "+OK\r\n");
+}
 
 /// Writes that waited are let in as those that have just arrived.
 #[test]
