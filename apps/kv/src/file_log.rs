@@ -43,6 +43,10 @@ impl Log for FileLog {
         Ok(number.0)
     }
 
+    fn take_all(&mut self) {
+        self.journal.take_all();
+    }
+
     fn awaited(&mut self, commands: u32) {
         self.commands = commands;
     }

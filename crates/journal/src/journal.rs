@@ -32,6 +32,8 @@ pub struct Journal {
     appended_bytes: u64,
     /// What may be lost is as much as may be: see [`LOSS_MAX`].
     is_late: bool,
+    /// What is appended is taken, however much waits: there is no later.
+    is_ending: bool,
     options: Options,
     /// `None` where the writer is run by hand.
     thread: Option<JoinHandle<()>>,
@@ -97,6 +99,7 @@ impl Journal {
             committed: last,
             appended_bytes: 0,
             is_late: false,
+            is_ending: false,
             options,
             thread: None,
         };
@@ -138,6 +141,9 @@ impl Journal {
     /// Whether a record of so many bytes would be taken now; the bell rings later if not.
     #[inline]
     pub fn has_room(&mut self, record_bytes: usize) -> bool {
+        if self.is_ending {
+            return true;
+        }
         // Once per turn, and again while it is so.
         if (self.filling.is_empty() || self.is_late) && self.committed > self.durable().0 {
             self.is_late = self.loses_too_much();
@@ -150,6 +156,12 @@ impl Journal {
         }
         self.shared.want_room();
         self.has_bytes(bytes) && !self.is_late
+    }
+
+    /// From now on no record is refused for want of room: the caller ends, and cannot wait for the bell. A close writes
+    /// what is appended then as all before it.
+    pub fn take_all(&mut self) {
+        self.is_ending = true;
     }
 
     #[inline]

@@ -95,6 +95,9 @@ pub trait Log: fmt::Debug {
     /// It is not taken, now or ever.
     fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken>;
 
+    /// From now on no record is refused for want of room: the worker ends, and cannot wait for it.
+    fn take_all(&mut self);
+
     /// So many commands are in the record that is appended next.
     fn awaited(&mut self, _commands: u32) {}
 
@@ -305,6 +308,12 @@ impl Journal {
         } else {
             Some(self.next)
         }
+    }
+
+    /// The worker ends: all that was done is on its way, though there is no room, for it was answered.
+    pub(crate) fn end(&mut self) {
+        self.log.iter_mut().for_each(|log| log.take_all());
+        self.commit();
     }
 
     /// The turn ends: its record is on its way.

@@ -527,7 +527,7 @@ const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 impl App for Kv {
     fn on_stop(&mut self, _turn: Turn) {
-        self.server.journal.commit();
+        self.server.journal.end();
         self.server.datagrams.give_up();
     }
 

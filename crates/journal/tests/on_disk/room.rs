@@ -81,6 +81,30 @@ fn a_turn_too_long_to_be_copied_waits_on_the_workers_side_and_keeps_its_place() 
 }
 
 #[test]
+fn a_caller_that_ends_is_not_refused_and_a_close_makes_all_of_it_durable() {
+    let disk = Disk::new(1);
+    let (mut journal, mut writer, _) = with_bell(&disk, Policy::No);
+    let mut taken = 0;
+    while journal.append(RECORD).is_ok() {
+        taken += 1;
+        journal.commit();
+    }
+    journal.take_all();
+    for more in 1..=3 {
+        assert_eq!(journal.append(RECORD), Ok(Sequence(taken + more)));
+        journal.commit();
+    }
+    let max = journal.record_bytes_max();
+    assert_eq!(journal.append(&vec![0; max + 1]), Err(Refused::TooLong { bytes: max + 1, max }));
+    drop(journal);
+    while writer.turn() != Next::Ended {}
+    drop(writer);
+    disk.restart();
+    let (_, _, recovered) = started(&disk, options(&disk, Policy::No));
+    assert_eq!(recovered.last, Sequence(taken + 3));
+}
+
+#[test]
 fn a_record_that_no_journal_takes_is_distinguished_from_one_that_has_to_wait() {
     let disk = Disk::new(1);
     let (mut journal, ..) = with_bell(&disk, Policy::No);

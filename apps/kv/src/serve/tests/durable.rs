@@ -33,6 +33,10 @@ impl Log for Handle {
         Ok(memory.records.len() as u64)
     }
 
+    fn take_all(&mut self) {
+        self.0.borrow_mut().is_full = false;
+    }
+
     fn record_bytes_max(&self) -> usize {
         1000
     }
@@ -278,6 +282,17 @@ fn a_transaction_whose_reply_is_left_out_is_waited_for_all_the_same() {
     memory.borrow_mut().durable = 3;
     world.turn();
     assert_eq!(world.received(conn), "+OK\r\n");
+}
+
+#[test]
+fn a_stop_gives_the_log_what_it_had_no_room_for() {
+    let (mut world, memory) = logged(Fsync::EverySecond);
+    let (conn, other) = (world.open(), world.open());
+    memory.borrow_mut().is_full = true;
+    assert_eq!(world.ask(conn, "SET k 1"), "+OK\r\n");
+    assert_eq!(world.ask(other, "SET k 2"), "", "what is not done is not answered");
+    world.kv.on_stop(Turn { now_ns: 0 });
+    assert_eq!(memory.borrow().records, [[array("SELECT 0"), array("SET k 1")].concat()]);
 }
 
 /// Writes that waited are let in as those that have just arrived.
