@@ -365,6 +365,10 @@ impl Kv {
             self.server.settle_guest(client);
             return self.note_release(client);
         }
+        if client.is_finished && self.server.unblock(client).is_some() {
+            // A client that waits for data and has hung up gets none, whichever of the two was first.
+            client.has_unread = false;
+        }
         let conn = client.conn;
         let releasable = client.releasable(self.server.journal.durable()).min(client.out.len());
         if client.ending == Ending::Asked {
@@ -626,11 +630,6 @@ impl StreamApp for Kv {
         };
         client.is_finished = true;
         self.server.finish_away(&mut client);
-        if client.blocked.is_some() {
-            // A client that waits for data and has hung up gets none.
-            self.server.unblock(&mut client);
-            client.has_unread = false;
-        }
         self.settle(&mut client, out);
         self.server.clients.put_back(client);
     }

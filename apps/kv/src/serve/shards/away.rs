@@ -99,6 +99,9 @@ impl Server {
         // A transaction may select another database.
         let is_alone = is_transaction || may_block;
         *flight = Some(Flight { to, commands, is_alone, may_block });
+        if client.is_finished {
+            self.finish_away(client);
+        }
     }
 
     /// Has every worker, this one included, do its part of a command.

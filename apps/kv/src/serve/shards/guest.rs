@@ -45,11 +45,9 @@ impl Server {
             Message::Unwatch(place) => {
                 self.with_guest(from, place, |server, guest| server.unwatch_all(guest));
             }
-            Message::Finish(place) => self.with_guest(from, place, |server, guest| {
-                if server.unblock(guest).is_some() {
-                    // A client that has hung up is sent nothing, as at its own worker.
-                    guest.ending = Ending::Close;
-                }
+            Message::Finish(place) => {
+                self.with_guest(from, place, |_, guest| guest.is_finished = true);
+            }
             }),
             Message::Gone(place) => self.dismiss(from, place),
             Message::Answer { .. } => {
@@ -170,6 +168,10 @@ impl Server {
             let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
             self.run_asked(client, asking, &args);
             self.serve_waiters();
+        }
+        if client.is_finished && self.unblock(client).is_some() {
+            // A client that has hung up is sent nothing, as at its own worker.
+            client.ending = Ending::Close;
         }
         let releasable = client.releasable(self.journal.durable()).min(client.out.len());
         let (database, ending) = (client.database, client.ending);

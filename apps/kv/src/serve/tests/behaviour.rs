@@ -262,6 +262,23 @@ fn what_a_pause_held_back_is_let_in_as_if_it_had_just_arrived() {
 }
 
 #[test]
+fn a_client_that_has_hung_up_waits_for_no_data_however_late_it_begins_to() {
+    let mut world = World::new();
+    let (conn, other, operator) = (world.open(), world.open(), world.open());
+    world.ask(operator, "CLIENT PAUSE 100000 WRITE");
+    assert_eq!(world.ask(conn, "BLPOP l 0"), "");
+    world.arrive(other, &[array("SET k 1"), array("BLPOP l 0")].concat());
+    for one in [conn, other] {
+        world.finish(one);
+        assert!(!world.peer(one).is_closed, "it has asked before");
+    }
+    world.ask(operator, "CLIENT UNPAUSE");
+    assert_eq!((world.received(conn), world.received(other)), (String::new(), "+OK\r\n".into()));
+    assert!(world.peer(conn).is_closed && world.peer(other).is_closed);
+    assert!(world.ask(operator, "INFO clients").contains("blocked_clients:0\r\n"));
+}
+
+#[test]
 fn the_memory_of_a_key_grows_with_it() {
     let mut world = World::new();
     let conn = world.open();

@@ -447,6 +447,25 @@ fn a_pause_is_of_all_workers() {
 }
 
 #[test]
+fn a_client_that_has_hung_up_waits_for_no_data_at_another_worker() {
+    let mut crew = Crew::new(2);
+    let (conn, other, operator) = (crew.open(0), crew.open(0), crew.open(0));
+    crew.ask(operator, "CLIENT PAUSE 100000 WRITE");
+    assert_eq!(crew.ask(conn, "BLPOP a 0"), "");
+    crew.arrive(other, &[array("SET b 1"), array("BLPOP a 0")].concat());
+    for one in [conn, other] {
+        crew.worlds[0].finish(one.1);
+    }
+    crew.settle();
+    crew.ask(operator, "CLIENT UNPAUSE");
+    assert_eq!((crew.received(conn), crew.received(other)), (String::new(), "+OK\r\n".into()));
+    for one in [conn, other] {
+        assert!(crew.worlds[0].peer(one.1).is_closed);
+    }
+    assert!(crew.ask(operator, "INFO clients").contains("blocked_clients:0\r\n"));
+}
+
+#[test]
 fn clients_are_counted_over_all_workers_and_the_rest_are_refused() {
     let mut crew = Crew::with(2, Config { clients_max: 2, ..Config::default() });
     let (one, _other, third) = (crew.open(0), crew.open(1), crew.open(1));
