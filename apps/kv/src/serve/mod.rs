@@ -384,6 +384,7 @@ impl Kv {
             self.counters.tx_frames += 1;
         }
         client.forget_sent();
+        self.server.ask_for_more(client);
         if client.ending != Ending::Abort && self.server.is_beyond(client) {
             self.server.stats.output_disconnections += 1;
             client.ending = Ending::Abort;

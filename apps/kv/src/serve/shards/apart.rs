@@ -1,5 +1,6 @@
 //! What several workers add to a client: its commands at other workers, and what it is a guest of.
 
+use super::super::OWED_BYTES_MAX;
 use super::exchange::{Asking, ClientRef};
 use std::collections::VecDeque;
 
@@ -29,6 +30,8 @@ pub(in crate::serve) struct Flight {
     pub(in crate::serve) is_alone: bool,
     /// One of them may wait for data.
     pub(in crate::serve) may_block: bool,
+    /// Bytes of answers since it began, or since that worker was informed that the client reads them.
+    pub(in crate::serve) bytes: usize,
 }
 
 /// Parts of a reply.
@@ -72,11 +75,19 @@ pub(crate) struct Guest {
     pub(in crate::serve) inbox: VecDeque<Asked>,
     /// Where the replies to commands end that have not been sent.
     pub(in crate::serve) ends: VecDeque<usize>,
+    /// Bytes of answers since it was idle, or since the client was reported to read them. The client's worker counts
+    /// no fewer, so it reports that whenever this is too much.
+    pub(in crate::serve) bytes: usize,
 }
 
 impl Guest {
     pub(crate) fn is_part(&self) -> bool {
         self.is_part
+    }
+
+    /// True while it begins no command: it runs one, or its client is owed enough, with so many bytes that wait here.
+    pub(crate) fn is_busy(&self, waiting: usize) -> bool {
+        self.is_running || self.bytes + waiting > OWED_BYTES_MAX
     }
 }
 

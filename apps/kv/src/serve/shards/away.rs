@@ -1,5 +1,6 @@
 //! The side of the client's worker: sends commands away, keeps those that must wait, and takes the answers.
 
+use super::super::OWED_BYTES_MAX;
 use super::super::client::{Client, Ending, Replies};
 use super::super::server::Server;
 use super::apart::{Apart, Flight, Gather};
@@ -95,10 +96,11 @@ impl Server {
         shards.ask(client, to, asking, args);
         let may_block = row.command.flags.has(Flags::BLOCKING);
         let flight = &mut client.apart_mut().flight;
-        let commands = flight.map_or(0, |flight| flight.commands) + 1;
+        let (commands, bytes) = flight.map_or((0, 0), |flight| (flight.commands, flight.bytes));
+        let commands = commands + 1;
         // A transaction may select another database.
         let is_alone = is_transaction || may_block;
-        *flight = Some(Flight { to, commands, is_alone, may_block });
+        *flight = Some(Flight { to, commands, is_alone, may_block, bytes });
         if client.is_finished {
             self.finish_away(client);
         }
@@ -158,6 +160,7 @@ impl Server {
         }
         let Some(flight) = &mut apart.flight else { return };
         flight.commands = flight.commands.saturating_sub(commands);
+        flight.bytes += bytes.len();
         let is_over = flight.commands == 0 || fate != Fate::Open;
         if flight.is_alone && is_over {
             client.database = database;
@@ -185,6 +188,19 @@ impl Server {
             && let Some(shards) = &mut self.shards
         {
             shards.seat.push(flight.to, Message::Finish(place(client)), &[]);
+        }
+    }
+
+    /// The worker that has more for a client goes on, if the client has read most of what it was sent.
+    pub(crate) fn ask_for_more(&mut self, client: &mut Client) {
+        let (owed, from) = (client.owed(), place(client));
+        let flight = client.apart.as_mut().and_then(|apart| apart.flight.as_mut());
+        if let Some(flight) = flight.filter(|flight| flight.bytes > OWED_BYTES_MAX)
+            && owed <= OWED_BYTES_MAX / 2
+            && let Some(shards) = &mut self.shards
+        {
+            flight.bytes = 0;
+            shards.seat.push(flight.to, Message::Read(from), &[]);
         }
     }
 

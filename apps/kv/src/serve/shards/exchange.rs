@@ -7,8 +7,8 @@
 //!
 //! What a turn has for a worker is one batch: its messages, and all their bytes behind each other. A queue holds
 //! [`QUEUE_BATCHES`]; what it does not take waits here and grows, so [`Seat::is_full`] says when nothing more should be
-//! begun. Answers are pushed nevertheless: they are bounded by what was asked. So every worker can always take what is
-//! there, and none waits for another.
+//! begun. Answers are pushed nevertheless: they are bounded by what a client may be owed. So every worker can always
+//! take what is there, and none waits for another.
 //!
 //! What must always hold: messages of one worker to another arrive in their order, once each, until one of them ends;
 //! what a worker that has ended was sent is dropped, as its clients are.
@@ -78,6 +78,8 @@ pub(crate) enum Message {
     Unwatch(ClientRef),
     /// The client has finished sending: if it waits for data, it gets none.
     Finish(ClientRef),
+    /// The client has read most of what it was sent, and is sent more.
+    Read(ClientRef),
     /// The client is gone.
     Gone(ClientRef),
     /// Replies to the next so many commands of a client, which has that database selected now; the bytes are its

@@ -1,8 +1,8 @@
 //! The side of the worker that is asked: guests, and what they do.
 //!
 //! A guest is a client without a connection. It does one command at a time, in the order in which they were asked; one
-//! that waits (for data, for the end of CLIENT PAUSE, for room in the log) keeps those behind it in the guest. Replies
-//! go back whole, when they may be sent.
+//! that waits (for data, for the end of CLIENT PAUSE, for room in the log) keeps those behind it in the guest, and so
+//! does a client that does not read. Replies go back whole, when they may be sent.
 
 use super::super::client::{Client, Ending, Kept};
 use super::super::server::Server;
@@ -48,6 +48,8 @@ impl Server {
             Message::Finish(place) => {
                 self.with_guest(from, place, |_, guest| guest.is_finished = true);
             }
+            Message::Read(place) => self.with_guest(from, place, |_, guest| {
+                guest.guest_mut().into_iter().for_each(|guest| guest.bytes = 0);
             }),
             Message::Gone(place) => self.dismiss(from, place),
             Message::Answer { .. } => {
@@ -65,6 +67,7 @@ impl Server {
             is_part: false,
             inbox: VecDeque::new(),
             ends: VecDeque::new(),
+            bytes: 0,
         };
         let key = self.clients.add_guest(|key| {
             let mut client = Client::new(key, place.id, peer, local, now_us);
@@ -108,9 +111,9 @@ impl Server {
     }
 
     fn asked(&mut self, client: &mut Client, asking: Asking, args: &[&[u8]]) {
-        let is_busy = client.is_held();
+        let (is_held, waiting) = (client.is_held(), client.out.len());
         let Some(guest) = client.guest_mut() else { return };
-        if is_busy || guest.is_running || !guest.inbox.is_empty() {
+        if is_held || guest.is_busy(waiting) || !guest.inbox.is_empty() {
             let args = args.iter().map(|&arg| arg.into()).collect();
             guest.inbox.push_back(Asked { asking, args });
         } else {
@@ -159,11 +162,9 @@ impl Server {
     pub(crate) fn settle_guest(&mut self, client: &mut Client) {
         loop {
             end_if_done(client);
-            let is_held = client.is_held();
-            let Some(guest) = client.guest_mut().filter(|guest| !is_held && !guest.is_running)
-            else {
-                break;
-            };
+            let (is_held, waiting) = (client.is_held(), client.out.len());
+            let is_free = |guest: &&mut Guest| !is_held && !guest.is_busy(waiting);
+            let Some(guest) = client.guest_mut().filter(is_free) else { break };
             let Some(Asked { asking, args }) = guest.inbox.pop_front() else { break };
             let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
             self.run_asked(client, asking, &args);
@@ -189,6 +190,8 @@ impl Server {
             return;
         }
         guest.ends.iter_mut().for_each(|at| *at -= end);
+        let is_idle = guest.ends.is_empty() && guest.inbox.is_empty() && !guest.is_running;
+        guest.bytes = if is_idle { 0 } else { guest.bytes + end };
         let (home, to) = (guest.home, guest.place);
         if fate != Fate::Open {
             // Nothing more is asked: the client ends.

@@ -465,6 +465,35 @@ fn a_client_that_has_hung_up_waits_for_no_data_at_another_worker() {
     assert!(crew.ask(operator, "INFO clients").contains("blocked_clients:0\r\n"));
 }
 
+/// What a client does not read is bounded, wherever its keys are.
+#[test]
+fn a_reader_that_is_slow_gets_no_more_from_another_worker_than_it_reads() {
+    let mut crew = Crew::new(2);
+    let conn = crew.open(0);
+    let value = "v".repeat(1 << 20);
+    crew.ask(conn, &format!("SET a {value}"));
+    crew.worlds[0].peer(conn.1).room = 0;
+    let many = 100;
+    crew.arrive(conn, &array("GET a").repeat(many));
+    crew.settle();
+    let mut all = String::new();
+    let reply = format!("$1048576\r\n{value}\r\n");
+    while all.len() < many * reply.len() {
+        let key = crew.worlds[0].kv.server.clients.key_of(conn.1).expect("it is there");
+        let owed = crew.worlds[0].kv.server.clients.get(key).map_or(0, |client| client.owed());
+        assert!(owed <= OWED_BYTES_MAX + OWED_BYTES_MAX / 2 + 2 * reply.len(), "{owed} bytes");
+        let world = &mut crew.worlds[0];
+        world.peer(conn.1).room = 3 << 20;
+        world.kv.on_room(conn.1, &mut world.peers);
+        world.turn();
+        crew.settle();
+        let more = crew.received(conn);
+        assert!(!more.is_empty(), "room is used");
+        all += &more;
+    }
+    assert!(all == reply.repeat(many));
+}
+
 #[test]
 fn clients_are_counted_over_all_workers_and_the_rest_are_refused() {
     let mut crew = Crew::with(2, Config { clients_max: 2, ..Config::default() });
