@@ -420,11 +420,16 @@ impl Users {
         (user.is_on && (is_right || user.needs_no_password)).then_some(place)
     }
 
-    pub(super) fn add(&mut self, user: User) {
-        match self.users.iter().position(|place| place.is_deleted || place.name == user.name) {
-            Some(place) => self.users[place] = user,
+    /// Adds a user, or puts it in the place of what it was; its place.
+    pub(super) fn add(&mut self, user: User) -> usize {
+        // Its own place first, which its clients have: a free one in front of it would make a second user of it.
+        let free = || self.users.iter().position(|place| place.is_deleted);
+        let place = self.index_of(&user.name).or_else(free).unwrap_or(self.users.len());
+        match self.users.get_mut(place) {
+            Some(there) => *there = user,
             None => self.users.push(user),
         }
+        place
     }
 
     pub(super) fn sorted(&self) -> Vec<&User> {

@@ -1065,6 +1065,34 @@ fn users_may_do_what_their_rules_say() {
     assert!(world.peer(conn).is_aborted, "a deleted user's connections end");
 }
 
+#[test]
+fn a_user_that_is_changed_stays_one_whatever_place_is_free() {
+    let mut world = World::new();
+    let (operator, conn) = (world.open(), world.open());
+    talk(
+        &mut world,
+        operator,
+        &[("ACL SETUSER a", "+OK\r\n"), ("ACL SETUSER b on >p ~* +@all", "+OK\r\n")],
+    );
+    talk(&mut world, conn, &[("AUTH b p", "+OK\r\n"), ("SET k 1", "+OK\r\n")]);
+    talk(
+        &mut world,
+        operator,
+        &[
+            ("ACL DELUSER a", ":1\r\n"),
+            ("ACL SETUSER b -@all", "+OK\r\n"),
+            ("ACL USERS", "*2\r\n$1\r\nb\r\n$7\r\ndefault\r\n"),
+        ],
+    );
+    let denied = "-NOPERM this user has no permissions to run the 'get' command\r\n";
+    talk(&mut world, conn, &[("GET k", denied)]);
+    talk(&mut world, operator, &[("ACL DELUSER b", ":1\r\n")]);
+    assert!(world.peer(conn).is_aborted, "its client has its place");
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    talk(&mut world, operator, &[("AUTH b p", wrong), ("ACL SETUSER c", "+OK\r\n")]);
+    assert_eq!(world.kv.server.users.users.len(), 3, "a free place is used again");
+}
+
 /// As the specifications of keys of redis-server 7.0 say what a command does with each of its keys.
 #[test]
 fn a_key_that_is_only_read_needs_the_right_to_read_alone() {
