@@ -16,6 +16,10 @@ use std::borrow::Cow;
 /// A value takes no more bytes than this: what a client can send in one piece.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
 
+/// Members that one command of the log names, and their bytes, where the command that was given names none.
+const LOGGED_MEMBERS_MAX: usize = 1024;
+const LOGGED_BYTES_MAX: usize = 1 << 20;
+
 /// Why a command is refused: Redis's own words.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) Cow<'static, str>);
@@ -303,7 +307,35 @@ impl Keyspace<'_> {
     pub(crate) fn changed_as(&mut self, key: &[u8], command: &[&[u8]]) {
         self.effects.touch(self.database, key);
         self.effects.changes += 1;
-        let command = command.iter().map(|arg| Box::from(*arg)).collect();
+        self.log_instead(command.iter().map(|arg| Box::from(*arg)).collect());
+    }
+
+    /// A key lost these members, which the command that was given does not name; the log has their `removal` by others
+    /// that do, or the deletion of a key that is gone with them. No command of the log is much longer than one that a
+    /// client sends.
+    pub(crate) fn changed_without(&mut self, key: &[u8], removal: &[u8], members: &[Box<[u8]>]) {
+        self.effects.touch(self.database, key);
+        self.effects.changes += members.len() as u64;
+        if !self.exists(key) {
+            return self.log_instead(deletion(key));
+        }
+        let mut rest = members;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take(LOGGED_MEMBERS_MAX).take_while(|member| {
+                bytes += member.len();
+                bytes <= LOGGED_BYTES_MAX
+            });
+            // A member that is longer than that is one that a client has sent.
+            let (piece, others) = rest.split_at(fitting.count().max(1));
+            rest = others;
+            let head = [removal, key].map(Box::from);
+            self.log_instead(head.into_iter().chain(piece.iter().cloned()).collect());
+        }
+    }
+
+    /// The log has this command, behind others of the kind, and not the one that was given.
+    fn log_instead(&mut self, command: LogCommand) {
         match &mut self.effects.logged {
             Logged::Instead(commands) => commands.push(command),
             logged => *logged = Logged::Instead(vec![command]),

@@ -133,6 +133,37 @@ fn logged(effects: &Effects) -> Vec<String> {
 }
 
 #[test]
+fn what_is_popped_by_chance_is_logged_in_pieces_of_what_a_client_may_send() {
+    let mut store = Store::with_seed(1);
+    let members = |range: std::ops::Range<u32>| {
+        range.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    ask(&mut store, 0, &format!("sadd s {}", members(0..3_000)));
+    let (_, effects) = ask(&mut store, 0, "spop s 2500");
+    let pieces = logged(&effects);
+    let lens: Vec<usize> = pieces.iter().map(|piece| piece.split(' ').count() - 2).collect();
+    assert_eq!((lens, effects.changes), (vec![1024, 1024, 452], 2_500));
+    let mut again = Store::with_seed(2);
+    ask(&mut again, 0, &format!("sadd s {}", members(0..3_000)));
+    for piece in pieces {
+        ask(&mut again, 0, &piece.replacen("SREM", "srem", 1));
+    }
+    let sorted = |store: &mut Store| {
+        let reply = ask(store, 0, "smembers s").0;
+        let mut lines: Vec<String> = reply.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    assert_eq!(sorted(&mut again), sorted(&mut store));
+    assert_eq!(logged(&ask(&mut store, 0, "spop s 500").1), ["DEL s"], "nothing is left");
+
+    let long = "m".repeat(700_000);
+    ask(&mut store, 0, &format!("sadd s 1{long} 2{long} 3{long} 4"));
+    let pieces = logged(&ask(&mut store, 0, "spop s 3").1);
+    assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() < 1_100_000));
+}
+
+#[test]
 fn a_key_that_is_due_is_gone_for_every_command_and_deleted_in_the_log_first() {
     let mut store = Store::with_seed(1);
     ask(&mut store, 1_000, "set k 5 px 10");
@@ -274,7 +305,7 @@ fn what_depends_on_time_or_chance_is_logged_as_what_it_did() {
         ("expire k 20", "PEXPIREAT k 21000"),
         ("getex k persist", "PERSIST k"),
         ("incrbyfloat n 0.5", "SET n 1.5 KEEPTTL"),
-        ("spop s", "SREM s a"),
+        ("spop s", "DEL s"),
         ("rpush l a", ""),
         ("blpop l 0", "LPOP l"),
         ("expire k -1", "DEL k"),

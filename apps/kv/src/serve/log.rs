@@ -1,9 +1,9 @@
 //! The seam to the log: what the server asks of whatever makes writes durable.
 //!
-//! The commands of one turn are one record, as RESP, with a SELECT where the database changes. Under `always` a reply
-//! that says what a record holds waits until that record is durable, and the loop goes on: later replies of the same
-//! client queue behind it, and so does a read of a key whose write has not been made durable, by any client. `everysec`
-//! and `no` answer at once.
+//! The commands of one turn are one record, as RESP, with a SELECT where the database changes; several, where one would
+//! be longer than the log takes. Under `always` a reply that says what a record holds waits until that record is
+//! durable, and the loop goes on: later replies of the same client queue behind it, and so does a read of a key whose
+//! write has not been made durable, by any client. `everysec` and `no` answer at once.
 
 use super::key::DataKey;
 use laneway_resp::command;
@@ -159,6 +159,8 @@ pub(crate) struct Journal {
     selected: Option<usize>,
     /// The number that it will have.
     next: u64,
+    /// Records that the log had no room for, with their commands, behind those that it took.
+    ended: VecDeque<(Vec<u8>, u32)>,
     /// Keys whose newest value is not durable, with their record. Under `always` alone.
     unfinished: HashMap<DataKey, u64>,
     /// The same in the order of their records.
@@ -166,8 +168,6 @@ pub(crate) struct Journal {
     /// Databases that were emptied, likewise: no key of theirs is there.
     emptied: HashMap<usize, u64>,
     waits: bool,
-    /// The log had no room for the record: no further write is done until it has.
-    is_full: bool,
 }
 
 /// A SELECT in front of a command.
@@ -192,9 +192,9 @@ impl Journal {
         self.log.is_some()
     }
 
-    /// True while writes must wait for room.
+    /// True while writes must wait: the log had no room for a record.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_full
+        !self.ended.is_empty()
     }
 
     pub(crate) fn fsync(&self) -> Fsync {
@@ -228,7 +228,7 @@ impl Journal {
 
     /// Begins a snapshot, if all that was done is in records.
     pub(crate) fn begin_snapshot(&mut self) -> Result<(), NotTaken> {
-        if !self.record.is_empty() {
+        if !self.record.is_empty() || self.is_full() {
             return Err(NotTaken::Full);
         }
         self.log.as_mut().map_or(Err(NotTaken::Ended), |log| log.begin_snapshot())
@@ -262,11 +262,13 @@ impl Journal {
         bytes + SELECT_BYTES_MAX <= max
     }
 
-    /// Adds a command to the record of this turn.
+    /// Adds a command to the record of this turn: to a new one, where this one would be too long. Room was made for a
+    /// command as it was given, and some have more to log than that: SPOP the members, MGET the keys that were due.
     pub(crate) fn add(&mut self, database: usize, args: &[&[u8]]) {
         if self.log.is_none() {
             return;
         }
+        self.make_room(logged_bytes(args.iter().map(|arg| arg.len())));
         if self.selected != Some(database) {
             self.selected = Some(database);
             command(&[b"SELECT", database.to_string().as_bytes()], &mut self.record);
@@ -325,21 +327,36 @@ impl Journal {
             }
         }
         self.emptied.retain(|_, record| *record > durable);
-        let Some(log) = self.log.as_mut().filter(|_| !self.record.is_empty()) else { return };
-        log.awaited(self.commands);
-        let number = log.append(&self.record);
-        self.is_full = number == Err(NotTaken::Full);
-        if self.is_full {
-            return;
+        if !self.record.is_empty() {
+            self.ended.push_back((std::mem::take(&mut self.record), self.commands));
+            (self.commands, self.selected) = (0, None);
+            self.next += 1;
         }
-        // Behind the end no number is ever durable, and each waiting client gets an error.
-        debug_assert!(number.is_err() || number == Ok(self.next), "numbered one by one");
-        self.next += 1;
-        self.commands = 0;
-        self.selected = None;
-        self.record.clear();
-        if self.record.capacity() > RECORD_KEPT_BYTES_MAX {
-            self.record = Vec::new();
+        let Some(log) = &mut self.log else { return };
+        while let Some((record, commands)) = self.ended.front() {
+            log.awaited(*commands);
+            let number = log.append(record);
+            if number == Err(NotTaken::Full) {
+                return;
+            }
+            // Behind the end no number is ever durable, and each waiting client gets an error.
+            let wanted = self.next - self.ended.len() as u64;
+            debug_assert!(number.is_err() || number == Ok(wanted), "numbered one by one");
+            let taken = self.ended.pop_front().map(|(record, _)| record);
+            // Its memory is the next one's.
+            if let Some(mut taken) = taken.filter(|taken| taken.capacity() <= RECORD_KEPT_BYTES_MAX)
+                && self.record.capacity() == 0
+            {
+                taken.clear();
+                self.record = taken;
+            }
         }
     }
+}
+
+/// Bytes of a command in the log, at most.
+pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
+    // The type's byte, 20 digits and two line ends.
+    const HEAD_BYTES_MAX: usize = 25;
+    args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
 }

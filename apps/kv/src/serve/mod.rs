@@ -63,7 +63,7 @@ use laneway_core::{
     App, Close, ConnId, Counters, Datagram, DatagramOut, KernelHalf, KernelMaps, LaneError, Opened,
     StreamApp, StreamOut, Turn,
 };
-use laneway_resp::{Parser, ProtocolError, Reply};
+use laneway_resp::{Limits, Parser, ProtocolError, Reply};
 use laneway_tls::Counts;
 use log::Journal;
 use server::{Server, Time};
@@ -183,7 +183,9 @@ impl Kv {
             return Err("the snapshot before it ends inside an entry".to_owned());
         }
         let mut parser = Parser::new();
-        let limits = laneway_resp::Limits::default();
+        // A record has more arguments than a client may send in one command, where an older version logged the members
+        // of a SPOP so; it has no more than bytes.
+        let limits = Limits { args_max: record.len(), ..Limits::default() };
         let mut reply = Reply::default();
         let (mut at, mut database) = (0, 0);
         loop {

@@ -16,7 +16,7 @@ use super::{
     denied::Attempts,
     fetching::Fetching,
     front::{Front, why_not},
-    log::Journal,
+    log::{Journal, logged_bytes},
     saving::Saving,
     shards::{Route, Shards, slot_of_command},
     slow::Slowlog,
@@ -667,13 +667,6 @@ const EVICTED_MAX: usize = 10_000;
 /// Keys that one call of the data deletes because their time has come, and calls per tick.
 const EXPIRED_ROUND: usize = 200;
 const EXPIRED_ROUNDS_MAX: usize = 20;
-
-/// Bytes of a command in the log, at most.
-pub(crate) fn logged_bytes(args: impl Iterator<Item = usize>) -> usize {
-    // The type's byte, 20 digits and two line ends.
-    const HEAD_BYTES_MAX: usize = 25;
-    args.map(|len| len + HEAD_BYTES_MAX).sum::<usize>() + HEAD_BYTES_MAX
-}
 
 /// True for a command that sends to those who listen, of a channel or of one of shards.
 fn publishes(name: &str) -> bool {

@@ -5,7 +5,8 @@
 //! transactions, whichever client changed it.
 
 use super::client::{Client, DataKey, Kept, Nothing, Transaction};
-use super::server::{Server, logged_bytes};
+use super::log::logged_bytes;
+use super::server::Server;
 use super::watched::Watcher;
 
 /// Keys that one client may watch.

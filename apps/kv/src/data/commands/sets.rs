@@ -132,9 +132,7 @@ fn spop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         None => drawn.iter().for_each(|member| reply.bulk(member)),
     }
     if !drawn.is_empty() {
-        let mut command: Vec<&[u8]> = vec![b"SREM", args[1]];
-        command.extend(drawn.iter().map(|member| &**member));
-        keys.changed_as(args[1], &command);
+        keys.changed_without(args[1], b"SREM", &drawn);
     }
     DONE
 }

@@ -354,3 +354,57 @@ fn what_no_record_can_hold_is_refused_before_it_is_done() {
     );
     assert_eq!(world.ask(conn, "GET a"), format!("$600\r\n{value}\r\n"));
 }
+
+/// Some commands have more to log than clients send: a record that would be too long ends, and another begins.
+#[test]
+fn what_a_command_does_is_in_as_many_records_as_it_needs() {
+    let (mut world, memory) = logged(Fsync::Always);
+    let conn = world.open();
+    let mut records = 0;
+    let mut durable = |world: &mut World| {
+        let last = memory.borrow().records.len();
+        memory.borrow_mut().durable = last as u64;
+        world.turn();
+        last - std::mem::replace(&mut records, last)
+    };
+    for number in 0..10 {
+        world.ask(conn, &format!("SADD s {number}{}", "m".repeat(300)));
+        world.ask(conn, &format!("SET {number}{} v PX 1", "k".repeat(300)));
+    }
+    durable(&mut world);
+    world.received(conn);
+    // Not by a tick: the reads delete what is due.
+    world.now_us.set(START_US + 10_000);
+    let keys: Vec<String> = (0..10).map(|number| format!("{number}{}", "k".repeat(300))).collect();
+    let due: Vec<u8> = array(&format!("EXISTS {}", keys.join(" ")));
+    memory.borrow_mut().is_full = true;
+    world.arrive(conn, &due);
+    assert_eq!(world.received(conn), "");
+    memory.borrow_mut().is_full = false;
+    world.turn();
+    assert!(durable(&mut world) > 3);
+    assert_eq!(world.received(conn), ":0\r\n", "behind the last of them");
+    let bytes_max = memory.borrow().records.iter().map(Vec::len).max();
+    assert!(bytes_max <= Some(1000), "{bytes_max:?}");
+
+    let mut again = World::new();
+    for record in &memory.borrow().records {
+        again.kv.restore(record).expect("what was logged");
+    }
+    let conn = again.open();
+    assert_eq!(again.ask(conn, "DBSIZE"), ":1\r\n");
+}
+
+#[test]
+fn a_record_may_have_more_arguments_than_a_client_sends() {
+    const MEMBERS: usize = (1 << 20) + 100;
+    let members: Vec<String> = (0..MEMBERS).map(|number| number.to_string()).collect();
+    let mut words: Vec<&[u8]> = vec![b"SADD", b"s"];
+    words.extend(members.iter().map(|member| member.as_bytes()));
+    let mut record = Vec::new();
+    laneway_resp::command(&words, &mut record);
+    let mut world = World::new();
+    world.kv.restore(&record).expect("it is what an older version wrote");
+    let conn = world.open();
+    assert_eq!(world.ask(conn, "SCARD s"), format!(":{MEMBERS}\r\n"));
+}
