@@ -36,6 +36,30 @@ impl Server {
         let attempt = Attempt { count, reason, is_in_multi, object, user, at_us, client };
         self.attempts.add(attempt);
     }
+
+    /// Cuts off the clients of a user that are meant, by the word of a client, which may be one of them.
+    fn cut_off_of(
+        &mut self,
+        place: usize,
+        by: &mut Client,
+        is_meant: impl Fn(&User, &Client) -> bool,
+    ) {
+        let user = self.users.of(place);
+        let is_meant = |one: &Client| one.user == place && is_meant(user, one);
+        let meant = self.clients.iter().filter(|one| is_meant(one)).map(|one| one.key);
+        let meant: Vec<Key> = meant.collect();
+        if !by.is_guest() && is_meant(by) {
+            by.ending = Ending::Close;
+        }
+        meant.into_iter().for_each(|key| self.cut_off(key, by));
+    }
+}
+
+/// True if a client listens to what its user may not listen to.
+fn listens_beyond(user: &User, client: &Client) -> bool {
+    let mut channels = client.channels.iter().chain(&client.shard_channels);
+    channels.any(|channel| !user.may_reach(channel, false))
+        || client.patterns.iter().any(|pattern| !user.may_reach(pattern, true))
 }
 
 pub(crate) fn setuser(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
@@ -58,7 +82,12 @@ pub(crate) fn setuser(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
             return client.out.error_bytes(&text.concat());
         }
     }
-    server.users.add(user);
+    let loses = known.is_some_and(|place| !user.reaches_all_of(server.users.of(place)));
+    let place = server.users.add(user);
+    if loses {
+        // Rights to channels are checked when a client begins to listen, and not for each message.
+        server.cut_off_of(place, client, listens_beyond);
+    }
     client.out.ok();
 }
 
@@ -91,12 +120,7 @@ pub(crate) fn deluser(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
     let mut deleted = 0;
     for name in &args[2..] {
         let Some(place) = server.users.index_of(name) else { continue };
-        let gone: Vec<Key> =
-            server.clients.iter().filter(|one| one.user == place).map(|one| one.key).collect();
-        gone.into_iter().for_each(|key| server.cut_off(key, client));
-        if client.user == place && !client.is_guest() {
-            client.ending = Ending::Close;
-        }
+        server.cut_off_of(place, client, |_, _| true);
         let rows = server.table.rows().len();
         // A client that is about to be cut off may do nothing any more.
         server.users.users[place] = User { is_deleted: true, ..User::new(name, rows) };

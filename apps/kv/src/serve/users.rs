@@ -88,17 +88,26 @@ impl User {
             "psubscribe" => (&args[1..], true),
             _ => (&[], false),
         };
-        // A pattern is allowed by itself alone: what it matches cannot be compared.
-        let is_allowed = |channel: &[u8]| {
-            self.channels.iter().any(|allowed| match is_pattern {
-                true => **allowed == *channel,
-                false => glob_matches(allowed, channel),
-            })
-        };
-        match channels.iter().find(|channel| !self.has_all_channels && !is_allowed(channel)) {
+        match channels.iter().find(|channel| !self.may_reach(channel, is_pattern)) {
             Some(channel) => Err(Denied::Channel((*channel).into())),
             None => Ok(()),
         }
+    }
+
+    /// Whether it may publish to a channel and listen to it, or listen to a pattern.
+    pub(super) fn may_reach(&self, channel: &[u8], is_pattern: bool) -> bool {
+        // A pattern is allowed by itself alone: what it matches cannot be compared.
+        let fits = |allowed: &[u8]| match is_pattern {
+            true => *allowed == *channel,
+            false => glob_matches(allowed, channel),
+        };
+        self.has_all_channels || self.channels.iter().any(|allowed| fits(allowed))
+    }
+
+    /// True if it may reach no less than `other`: it has each of its patterns.
+    pub(super) fn reaches_all_of(&self, other: &User) -> bool {
+        let has = |pattern| self.channels.contains(pattern);
+        self.has_all_channels || !other.has_all_channels && other.channels.iter().all(has)
     }
 
     /// The first key of a command that it may not use so.

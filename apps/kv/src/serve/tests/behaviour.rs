@@ -1093,6 +1093,47 @@ fn a_user_that_is_changed_stays_one_whatever_place_is_free() {
     assert_eq!(world.kv.server.users.users.len(), 3, "a free place is used again");
 }
 
+#[test]
+fn a_listener_that_may_listen_no_more_is_cut_off() {
+    for (listens, rights, is_lost) in [
+        ("SUBSCRIBE news", "resetchannels", true),
+        ("SUBSCRIBE news", "resetchannels &n*", false),
+        ("SUBSCRIBE news", "-@all", false),
+        ("SUBSCRIBE news", "reset", true),
+        ("PSUBSCRIBE n*", "resetchannels &n*", false),
+        ("PSUBSCRIBE n*", "resetchannels &*s", true),
+        ("PSUBSCRIBE n*", "allchannels", false),
+        ("SSUBSCRIBE news", "resetchannels &old", true),
+        ("SSUBSCRIBE news", "resetchannels &news", false),
+        ("PING", "resetchannels", false),
+    ] {
+        let mut world = World::new();
+        let (operator, conn, other) = (world.open(), world.open(), world.open());
+        world.ask(operator, "ACL SETUSER ann on nopass &news &n* +@all");
+        for conn in [conn, operator] {
+            world.ask(conn, "HELLO 3 AUTH ann x");
+            world.ask(conn, listens);
+        }
+        world.ask(other, "SUBSCRIBE news");
+        let set = format!("ACL SETUSER ann {rights}");
+        assert_eq!(world.ask(operator, &set), "+OK\r\n");
+        assert_eq!(world.peer(conn).is_aborted, is_lost, "{listens}, {rights}");
+        assert_eq!(world.peer(operator).is_closed, is_lost, "behind the answer: {rights}");
+        assert!(!world.peer(other).is_aborted, "another user");
+    }
+    // What it began to listen to as another user is looked at when its own user loses something, as by Redis.
+    let mut world = World::new();
+    let (operator, conn) = (world.open(), world.open());
+    world.ask(operator, "ACL SETUSER ann on nopass &old +@all");
+    for line in ["HELLO 3", "SUBSCRIBE news", "AUTH ann x"] {
+        world.ask(conn, line);
+    }
+    for (rights, is_lost) in [("&more", false), ("resetchannels &more", true)] {
+        world.ask(operator, &format!("ACL SETUSER ann {rights}"));
+        assert_eq!(world.peer(conn).is_aborted, is_lost, "{rights}");
+    }
+}
+
 /// As the specifications of keys of redis-server 7.0 say what a command does with each of its keys.
 #[test]
 fn a_key_that_is_only_read_needs_the_right_to_read_alone() {

@@ -407,6 +407,22 @@ fn what_concerns_all_workers_is_of_all() {
 }
 
 #[test]
+fn a_listener_that_may_listen_no_more_is_cut_off_at_every_worker() {
+    let mut crew = Crew::new(3);
+    let operator = crew.open(1);
+    crew.talk(operator, &[("ACL SETUSER ann on nopass &news +@all", "+OK\r\n")]);
+    let conns: Vec<Conn> = (0..3).map(|worker| crew.open(worker)).collect();
+    for &conn in &conns {
+        crew.ask(conn, "AUTH ann x");
+        crew.ask(conn, "SUBSCRIBE news");
+    }
+    crew.talk(operator, &[("ACL SETUSER ann resetchannels", "+OK\r\n")]);
+    for (worker, conn) in conns {
+        assert!(crew.worlds[worker].peer(conn).is_aborted, "worker {worker}");
+    }
+}
+
+#[test]
 fn operators_see_and_end_the_clients_of_all_workers() {
     let mut crew = Crew::new(2);
     let conns: Vec<Conn> = (0..4).map(|n| crew.open(n % 2)).collect();
