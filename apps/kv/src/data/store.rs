@@ -252,16 +252,17 @@ impl Store {
         now_ms: u64,
         effects: &mut Effects,
     ) -> bool {
-        match self.deadline_ms(number, key) {
-            None => false,
-            Some(Some(deadline_ms)) if deadline_ms < now_ms => {
-                self.expire(number, self.hash(key), key, effects);
-                effects.changes += 1;
-                effects.logged = Logged::Instead(vec![deletion(key)]);
-                false
-            }
-            Some(_) => true,
+        if self.is_due(number, key, now_ms) {
+            self.expire(number, self.hash(key), key, effects);
+            effects.changes += 1;
+            effects.logged = Logged::Instead(vec![deletion(key)]);
         }
+        self.deadline_ms(number, key).is_some()
+    }
+
+    /// True if there is such a key and its time is up.
+    pub(crate) fn is_due(&self, number: usize, key: &[u8], now_ms: u64) -> bool {
+        self.deadline_ms(number, key).flatten().is_some_and(|deadline_ms| deadline_ms < now_ms)
     }
 
     /// Deletes the one key that the policy chooses from a sample.

@@ -23,8 +23,13 @@ impl Server {
         self.watched.spoiled.retain(|&other| other != client.key);
     }
 
+    /// True if a watched key is another now. One whose time is up is gone, deleted already or not.
     fn is_spoiled(&self, client: &Client) -> bool {
-        client.is_spoiled || self.watched.spoiled.contains(&client.key)
+        let now_ms = self.time.now_ms();
+        let is_due = |(database, key): &DataKey| self.store.is_due(*database, key, now_ms);
+        client.is_spoiled
+            || self.watched.spoiled.contains(&client.key)
+            || client.watching.iter().any(is_due)
     }
 }
 

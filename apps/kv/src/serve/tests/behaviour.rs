@@ -143,6 +143,33 @@ fn a_watched_key_that_changes_spoils_the_transaction() {
     assert!(world.kv.server.watched.is_empty(), "no client watches any more");
 }
 
+#[test]
+fn a_watched_key_whose_time_is_up_spoils_the_transaction_before_it_is_deleted() {
+    let mut world = World::new();
+    let conn = world.open();
+    for (ms, reply) in [(50, "*1\r\n+OK\r\n"), (51, "*-1\r\n")] {
+        talk(&mut world, conn, &[("SET k v PX 50", "+OK\r\n"), ("WATCH k", "+OK\r\n")]);
+        // Not by a tick, which would delete it.
+        world.now_us.set(world.now_us.get() + ms * 1000);
+        talk(
+            &mut world,
+            conn,
+            &[("MULTI", "+OK\r\n"), ("SET other 1", "+QUEUED\r\n"), ("EXEC", reply)],
+        );
+    }
+    // One that was gone before it was watched stays so.
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("WATCH k", "+OK\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("PING", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n+PONG\r\n"),
+        ],
+    );
+}
+
 /// What Redis's own tests of transactions ask (tests/unit/multi.tcl and type/set.tcl of 7.0.15).
 #[test]
 fn a_watched_key_that_stays_as_it_is_spoils_nothing() {

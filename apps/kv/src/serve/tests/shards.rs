@@ -407,6 +407,21 @@ fn what_concerns_all_workers_is_of_all() {
 }
 
 #[test]
+fn a_watched_key_whose_time_is_up_spoils_the_transaction_wherever_the_key_is() {
+    let mut crew = Crew::new(2);
+    let conn = crew.open(0);
+    for key in ["a", "b"] {
+        crew.talk(conn, &[(&format!("SET {key} v PX 50"), "+OK\r\n")]);
+        crew.talk(conn, &[(&format!("WATCH {key}"), "+OK\r\n"), ("MULTI", "+OK\r\n")]);
+        for world in &crew.worlds {
+            world.now_us.set(world.now_us.get() + 51_000);
+        }
+        let set = format!("SET {{{key}}}x 1");
+        crew.talk(conn, &[(&set, "+QUEUED\r\n"), ("EXEC", "*-1\r\n")]);
+    }
+}
+
+#[test]
 fn a_listener_that_may_listen_no_more_is_cut_off_at_every_worker() {
     let mut crew = Crew::new(3);
     let operator = crew.open(1);
