@@ -13,7 +13,7 @@ use super::{
     client::{Client, Clients, Ending, Kept, Key, Nothing, Replies, Transaction},
     config::Config,
     datagrams::Datagrams,
-    denied::Attempts,
+    denied::{Attempts, Denied},
     fetching::Fetching,
     front::{Front, why_not},
     log::{Journal, logged_bytes},
@@ -116,7 +116,15 @@ pub(crate) struct Server {
 struct Refused {
     /// Its row, if there is one.
     index: Option<usize>,
+    /// What its user may not do, if that is why.
+    denied: Option<Denied>,
     text: Vec<u8>,
+}
+
+impl Refused {
+    fn of(index: usize, text: String) -> Refused {
+        Refused { index: Some(index), denied: None, text: text.into_bytes() }
+    }
 }
 
 impl Server {
@@ -128,6 +136,14 @@ impl Server {
         if self.must_wait(client, route) {
             return self.defer(client, args);
         }
+        // A command that waits is admitted again: what its admission does to others, it does behind that.
+        let admitted = admitted.and_then(|(index, route)| match route {
+            Route::Here => {
+                let room = self.why_no_room_here(client, index, args);
+                room.map_or_else(|text| Err(Refused::of(index, text)), |()| Ok((index, route)))
+            }
+            Route::To(_) | Route::Lead => Ok((index, route)),
+        });
         client.replies = match client.replies {
             Replies::SkipNext => Replies::Skip,
             Replies::Skip => Replies::On,
@@ -141,7 +157,11 @@ impl Server {
                 client.ending = Ending::Abort;
                 false
             }
-            Err(Refused { index, text }) => {
+            Err(Refused { index, denied, text }) => {
+                if let (Some(index), Some(denied)) = (index, denied) {
+                    let what = denied.what(self.table.command(index).name);
+                    self.note_denied(client, what, client.transaction.is_some());
+                }
                 self.refuse(client, index, &text);
                 if let Some(transaction) = &mut client.transaction {
                     transaction.is_broken = true;
@@ -209,73 +229,76 @@ impl Server {
             || !is_of_pause && self.waiters.pause_holds(may_write, self.time.now_ms())
     }
 
-    /// The row of a command that may be done, and where; or why not.
-    fn admit(&mut self, client: &Client, args: &[&[u8]]) -> Result<(usize, Route), Refused> {
-        let refused = |index, text| Err(Refused { index, text });
+    /// The row of a command that may be done, and where; or why not. Nothing is another by that.
+    fn admit(&self, client: &Client, args: &[&[u8]]) -> Result<(usize, Route), Refused> {
+        let unknown = |text| Err(Refused { index: None, denied: None, text });
         let index = match self.table.find(args) {
             Found::Row(index) => index,
-            Found::NoSubcommand => return refused(None, no_subcommand(args)),
-            Found::Unknown => return refused(None, unknown_command(args)),
+            Found::NoSubcommand => return unknown(no_subcommand(args)),
+            Found::Unknown => return unknown(unknown_command(args)),
         };
         let command = self.table.command(index);
         if !command.takes(args.len()) {
             let text = format!("ERR wrong number of arguments for '{}' command", command.name);
-            return refused(Some(index), text.into_bytes());
+            return Err(Refused::of(index, text));
         }
-        match self.why_not(client, index, &command, args) {
-            Ok(route) => Ok((index, route)),
-            Err(text) => refused(Some(index), text.into_bytes()),
-        }
+        Ok((index, self.why_not(client, index, &command, args)?))
     }
 
     /// Where a command may be done now, or why it may not.
     fn why_not(
-        &mut self,
+        &self,
         client: &Client,
         index: usize,
         command: &Command,
         args: &[&[u8]],
-    ) -> Result<Route, String> {
-        let flags = command.flags;
+    ) -> Result<Route, Refused> {
+        let (flags, refused) = (command.flags, |text| Refused::of(index, text));
         if !client.is_authenticated && !flags.has(Flags::NO_AUTH) {
-            return Err("NOAUTH Authentication required.".to_owned());
+            return Err(refused("NOAUTH Authentication required.".to_owned()));
         }
         if client.transaction.is_some() && flags.has(Flags::NO_MULTI) {
-            return Err("ERR Command not allowed inside a transaction".to_owned());
+            return Err(refused("ERR Command not allowed inside a transaction".to_owned()));
         }
         if !flags.has(Flags::NO_AUTH)
             && let Err(denied) = self.users.of(client.user).may(index, command, args)
         {
-            let is_in_multi = client.transaction.is_some();
-            self.note_denied(client, denied.what(command.name), is_in_multi);
-            return Err(denied.text(command.name));
+            let text = denied.text(command.name);
+            return Err(Refused { denied: Some(denied), ..refused(text) });
         }
+        let row = &self.table.rows()[index];
         if self.front.is_some() {
-            why_not(self.table.row(index), args)?;
+            why_not(row, args).map_err(refused)?;
         }
         let route = match &self.shards {
             None => Route::Here,
-            Some(shards) => shards.route(client, self.table.row(index), args)?,
+            Some(shards) => shards.route(client, row, args).map_err(refused)?,
         };
-        if route == Route::Here {
-            self.why_no_room(command, args)?;
-            if command.name == "exec" {
-                self.why_no_room_inside(client)?;
-            }
-        }
         let is_for_subscribers = flags.has(Flags::PUBSUB) && !publishes(command.name)
             || matches!(command.name, "ping" | "quit" | "reset");
         if client.is_subscribed()
             && client.out.protocol() == Protocol::Resp2
             && (!is_for_subscribers || command.name.starts_with("pubsub"))
         {
-            return Err(format!(
+            return Err(refused(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
                  are allowed in this context",
                 command.name
-            ));
+            )));
         }
         Ok(route)
+    }
+
+    /// Why a client's command that is to be done here finds no room; one that ends a transaction, for what is in it.
+    fn why_no_room_here(
+        &mut self,
+        client: &Client,
+        index: usize,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        let command = self.table.command(index);
+        self.why_no_room(&command, args)?;
+        if command.name == "exec" { self.why_no_room_inside(client) } else { Ok(()) }
     }
 
     /// Why the data or the log of this worker take no such command now.

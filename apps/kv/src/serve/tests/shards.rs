@@ -437,6 +437,22 @@ fn a_listener_that_may_listen_no_more_is_cut_off_at_every_worker() {
     }
 }
 
+/// A command that waits for others of its client is admitted again, and counted once.
+#[test]
+fn what_a_user_may_not_do_is_one_attempt_whenever_it_is_done() {
+    let mut crew = Crew::new(2);
+    let (operator, conn) = (crew.open(0), crew.open(0));
+    crew.talk(operator, &[("ACL SETUSER ann on nopass ~* +get +auth", "+OK\r\n")]);
+    crew.talk(conn, &[("AUTH ann x", "+OK\r\n")]);
+    // The GET is on its way to the other worker when the SET arrives.
+    crew.arrive(conn, &[array("GET a"), array("SET b 1")].concat());
+    crew.settle();
+    let denied = "-NOPERM this user has no permissions to run the 'set' command\r\n";
+    assert_eq!(crew.received(conn), format!("$-1\r\n{denied}"));
+    let log = crew.ask(operator, "ACL LOG");
+    assert!(log.starts_with("*1\r\n*14\r\n$5\r\ncount\r\n:1\r\n"), "{log}");
+}
+
 #[test]
 fn operators_see_and_end_the_clients_of_all_workers() {
     let mut crew = Crew::new(2);
