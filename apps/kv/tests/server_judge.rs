@@ -7,7 +7,7 @@
 mod client;
 
 use client::{Args, Folder, Redis, shown};
-use laneway_core::{App, Bell, ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
+use laneway_core::{App, Bell, Close, ConnId, Opened, PortId, StreamApp, StreamOut, Turn};
 use laneway_kv::{Config, Exchange, Kv, LsmValues, Setup, Store};
 use laneway_testkit::Random;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Received {
     bytes: [Vec<u8>; CLIENTS],
     is_paused: [bool; CLIENTS],
+    /// Its connection was ended by the server.
+    has_ended: [bool; CLIENTS],
 }
 
 impl StreamOut for Received {
@@ -40,11 +42,11 @@ impl StreamOut for Received {
     }
 
     fn close(&mut self, conn: ConnId) {
-        panic!("client {} is closed", conn.0);
+        self.has_ended[conn.0 as usize] = true;
     }
 
     fn abort(&mut self, conn: ConnId) {
-        panic!("client {} is cut off", conn.0);
+        self.has_ended[conn.0 as usize] = true;
     }
 
     fn pause(&mut self, conn: ConnId) {
@@ -96,12 +98,26 @@ impl Ours {
         };
         let workers = (0..workers).map(begin).collect();
         let mut ours = Ours { workers, received: Received::default(), _folders: folders };
-        for client in 0..CLIENTS {
-            let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
-            let opened = Opened { conn: ConnId(client as u64), peer, local, port: PortId(0) };
-            ours.worker_of(client).on_open(opened, &mut Received::default());
-        }
+        (0..CLIENTS).for_each(|client| ours.open(client));
         ours
+    }
+
+    fn open(&mut self, client: usize) {
+        let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
+        let opened = Opened { conn: ConnId(client as u64), peer, local, port: PortId(0) };
+        self.worker_of(client).on_open(opened, &mut Received::default());
+    }
+
+    /// A client whose connection has ended connects again.
+    fn open_again(&mut self, client: usize) {
+        let at = client % self.workers.len();
+        let kv = &mut self.workers[at].0;
+        kv.on_close(ConnId(client as u64), Close::Peer);
+        kv.on_turn_end(Turn::default(), &mut self.received);
+        (self.received.has_ended[client], self.received.is_paused[client]) = (false, false);
+        self.open(client);
+        // Other workers are rung for what it leaves behind.
+        self.settle();
     }
 
     fn worker_of(&mut self, client: usize) -> &mut Kv {
@@ -109,13 +125,17 @@ impl Ours {
         &mut self.workers[at].0
     }
 
-    /// Until no worker has anything to say to another.
     fn send(&mut self, client: usize, bytes: &[u8]) {
         let at = client % self.workers.len();
         let kv = &mut self.workers[at].0;
         let taken = kv.on_bytes(ConnId(client as u64), bytes, &mut self.received);
         assert_eq!(taken, bytes.len());
         kv.on_turn_end(Turn::default(), &mut self.received);
+        self.settle();
+    }
+
+    /// Until no worker has anything to say to another.
+    fn settle(&mut self) {
         loop {
             let mut is_rung = false;
             for (kv, bell) in &mut self.workers {
@@ -145,7 +165,8 @@ impl Ours {
 
 /// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils clients
 /// that watch a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have
-/// something happen. K stands for a key, C for a channel.
+/// something happen. K stands for a key, C for a channel, U for a user. The last client alone changes users, and is
+/// never one of them: of a client of Redis that cuts itself off so, an answer is not certain.
 const FORMS: &[&str] = &[
     "ping",
     "ping hi",
@@ -240,6 +261,14 @@ const FORMS: &[&str] = &[
     "hello 3 nosuch",
     "reset",
     "reset",
+    "reset",
+    "reset",
+    "reset",
+    "reset",
+    "reset",
+    "reset",
+    "reset",
+    "reset",
     "reset x",
     "client getname",
     "client setname me",
@@ -291,6 +320,35 @@ const FORMS: &[&str] = &[
     "acl setuser",
     "acl deluser default",
     "acl deluser nobody",
+    "acl setuser U on >p ~* &* +@all",
+    "acl setuser U on >p ~* &* +@all",
+    "acl setuser U on >p ~* &* +@all",
+    "acl setuser U on >p ~K* &C0 +@all",
+    "acl setuser U on >p ~K* &C0 +@all",
+    "acl setuser U -get",
+    "acl setuser U +get allkeys",
+    "acl setuser U -@write",
+    "acl setuser U resetchannels",
+    "acl setuser U resetchannels",
+    "acl setuser U resetchannels",
+    "acl setuser U resetchannels",
+    "acl setuser U resetchannels &C1 &C*",
+    "acl setuser U resetchannels &C1 &C*",
+    "acl deluser U",
+    "acl deluser U",
+    "acl deluser U",
+    "acl deluser U",
+    "acl users",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
+    "auth U p",
     "acl setuser bob nosuch",
     "acl setuser bob +nosuch",
     "acl getuser nobody",
@@ -356,6 +414,7 @@ fn command(draw: &mut Random) -> Args {
         }
         "K" | "L" | "L2" | "H" | "S" | "Z" => format!("{tag}{word}{}", draw.index(3)),
         "C" => format!("C{}", draw.index(3)),
+        "U" => format!("U{}", draw.index(3)),
         other => other.to_owned(),
     };
     form.split_whitespace().map(word).map(String::into_bytes).collect()
@@ -420,13 +479,12 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     };
     let folder = format!("laneway-kv-{name}-{}", std::process::id());
     let socket = std::env::temp_dir().join(folder).join("redis.sock");
-    let mut theirs: Vec<UnixStream> = (0..CLIENTS)
-        .map(|_| {
-            let stream = UnixStream::connect(&socket).expect("the judge listens");
-            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-            stream
-        })
-        .collect();
+    let connect = || {
+        let stream = UnixStream::connect(&socket).expect("the judge listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream
+    };
+    let mut theirs: Vec<UnixStream> = (0..CLIENTS).map(|_| connect()).collect();
     let seed = laneway_testkit::seed();
     let mut draw = Random::seeded(seed);
     let memory_bytes_max = memory_bytes.map(|bytes| workers * (bytes + draw.index(bytes / 3)));
@@ -437,6 +495,7 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     // Whether the commands of each client since it had no transaction list by chance.
     let mut queued_lists = [false; CLIENTS];
     let mut in_transaction = [false; CLIENTS];
+    let mut ended = 0;
     for _ in 0..COMMANDS {
         // The last client never waits, so that there is always one to go on.
         let client = match draw.index(CLIENTS) {
@@ -453,6 +512,13 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
         if client == CLIENTS - 1
             && matches!(args[0].as_slice(), b"blpop" | b"brpop" | b"blmove" | b"bzpopmin")
         {
+            continue;
+        }
+        let is_of_users = args.get(1).is_some_and(|word| {
+            matches!(word.as_slice(), b"setuser" | b"deluser" | b"users") && args[0] == b"acl"
+        });
+        let logs_in = args[0] == b"auth" && args[1].starts_with(b"U");
+        if is_of_users && client < CLIENTS - 1 || logs_in && client == CLIENTS - 1 {
             continue;
         }
         if memory_bytes_max.is_some() && args[0].starts_with(b"flush") {
@@ -517,8 +583,23 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
                 assert!(differing.len() < DIFFERING_MAX, "seed {seed}\n{}", differing.join("\n"));
             }
         }
+        for client in 0..CLIENTS {
+            if ours.received.has_ended[client] {
+                let end = theirs[client].read(&mut [0]);
+                let last = || log[log.len().saturating_sub(150)..].join("\n");
+                assert!(
+                    matches!(end, Ok(0)),
+                    "seed {seed}: client {client} ends here alone\n{}",
+                    last()
+                );
+                theirs[client] = connect();
+                ours.open_again(client);
+                ended += 1;
+                (queued_lists[client], in_transaction[client]) = (false, false);
+            }
+        }
     }
-    eprintln!("refused by rule, with {workers} workers: {refused:?}");
+    eprintln!("refused by rule, with {workers} workers: {refused:?}; {ended} connections ended");
     if memory_bytes_max.is_some() {
         // A subscribed client receives nothing else: begin anew.
         ours.reply_to(CLIENTS - 1, b"DISCARD\r\nRESET\r\n");
