@@ -5,7 +5,7 @@ use super::connection::line;
 use super::denied::Attempt;
 use super::server::{Server, wrong_arguments};
 use super::table::Found;
-use super::users::{CATEGORIES, USERS_MAX, User, hex};
+use super::users::{CATEGORIES, User, hex};
 use crate::command::Flags;
 use laneway_resp::integer;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -68,7 +68,7 @@ pub(crate) fn setuser(server: &mut Server, client: &mut Client, args: &[&[u8]]) 
         return client.out.error("ERR Usernames can't contain spaces or null characters");
     }
     let known = server.users.index_of(name);
-    if known.is_none() && server.users.users.len() >= USERS_MAX {
+    if known.is_none() && server.users.is_full() {
         return client.out.error("ERR too many users, delete one with ACL DELUSER first");
     }
     let mut user = known.map_or_else(

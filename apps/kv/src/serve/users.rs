@@ -11,7 +11,7 @@ use crate::data::glob_matches;
 use sha2::{Digest, Sha256};
 
 /// Users at a time, and rules of one.
-pub(super) const USERS_MAX: usize = 10_000;
+const USERS_MAX: usize = 10_000;
 const RULES_MAX: usize = 10_000;
 
 /// What a pattern of keys allows.
@@ -429,6 +429,11 @@ impl Users {
         (user.is_on && (is_right || user.needs_no_password)).then_some(place)
     }
 
+    /// True if there may be no further user.
+    pub(super) fn is_full(&self) -> bool {
+        self.users.iter().filter(|user| !user.is_deleted).count() >= USERS_MAX
+    }
+
     /// Adds a user, or puts it in the place of what it was; its place.
     pub(super) fn add(&mut self, user: User) -> usize {
         // Its own place first, which its clients have: a free one in front of it would make a second user of it.
@@ -480,6 +485,20 @@ fn hash_of(text: &[u8]) -> Result<[u8; 32], &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::rows;
+
+    #[test]
+    fn a_deleted_user_takes_no_room() {
+        let mut users = Users::new(&rows::all().0, None);
+        for number in 1..USERS_MAX {
+            users.users.push(User::new(number.to_string().as_bytes(), 0));
+        }
+        assert!(users.is_full());
+        users.users[7].is_deleted = true;
+        assert!(!users.is_full());
+        assert_eq!(users.add(User::new(b"another", 0)), 7);
+        assert!(users.is_full());
+    }
 
     #[test]
     fn hashes_are_the_same_where_all_of_their_bytes_are() {
