@@ -16,7 +16,7 @@ use std::{
 pub const RULES_MAX: usize = 10_000;
 /// Outputs of a rule.
 pub const OUTPUTS_MAX: usize = 1_024;
-/// Sources of an input: what one socket may list for a group (`net.ipv4.igmp_max_msf` is less by itself).
+/// Sources of an input. Where they are more than a socket may list for a group (`net.ipv4.igmp_max_msf`), several do.
 pub const SOURCES_MAX: usize = 64;
 /// Bytes of a rule's name.
 pub(crate) const NAME_BYTES_MAX: usize = 64;

@@ -3,13 +3,15 @@
 //! ```text
 //!   one group, or as many as a socket may be a member of (igmp_max_memberships, 20):
 //!       the port's own socket is their member, and the kernel gives it no other
-//!   more:
+//!   more, or a group from more senders than a socket may list (igmp_max_msf, 10):
 //!       holders, sockets that receive nothing, are members of the rest; the port's own socket hears every
 //!       group that this machine is a member of, and those that are not the port's are left out here
 //! ```
 //!
 //! What must always hold: of what is sent to a group the port shows what its memberships name, group and
-//! sender, with any other memberships of the machine. It makes no system call itself, and no socket.
+//! sender, with any other memberships of the machine. So the port's own socket is a member for all senders of a group
+//! on an interface, or for none: what it is a member of for some it is not given from others. It makes no system call
+//! itself, and no socket.
 
 use crate::{Interface, SocketOptions, chosen_interface};
 use laneway_core::{CapsReport, LaneError, Membership, PortPlan};
@@ -17,7 +19,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     ffi::c_int,
     io,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// `IPV6_MULTICAST_ALL` (Linux 4.20), which libc does not name.
@@ -90,22 +92,16 @@ impl<S: SocketOptions> Groups<S> {
         &mut self,
         own: &impl SocketOptions,
         membership: &Membership,
-        make: impl FnOnce() -> Result<S, LaneError>,
+        mut make: impl FnMut() -> Result<S, LaneError>,
         caps: &mut CapsReport,
     ) -> Result<(), LaneError> {
         self.check(membership)?;
         let index = self.index(membership)?;
-        let request = request(membership, index);
-        if self.members.is_empty() {
+        if self.members.is_empty() && self.holders.is_empty() {
             self.hear_all(own, false)?;
         }
-        let holder = self.enter(own, membership, &request, make, false)?;
-        if holder.is_some() && self.holders.len() == 1 {
-            // Only now, so that a port of few groups is never shown others.
-            self.hear_all(own, true)?;
-        }
-        self.members.insert(membership.clone(), Member { holder, index });
-        self.wanted.entry(membership.group).or_default().push(membership.source);
+        let holder = self.enter(own, membership, index, &mut make)?;
+        self.insert(membership, Member { holder, index });
         self.report(caps);
         Ok(())
     }
@@ -125,10 +121,13 @@ impl<S: SocketOptions> Groups<S> {
         for membership in memberships {
             self.check(membership)?;
             let index = self.index(membership)?;
-            let request = request(membership, index);
-            let holder = self.enter(own, membership, &request, &mut make, true)?;
-            self.members.insert(membership.clone(), Member { holder, index });
-            self.wanted.entry(membership.group).or_default().push(membership.source);
+            let any =
+                memberships.iter().any(|it| it.group == membership.group && it.source.is_none());
+            let holder = match self.is_own(own, membership, index, any)? {
+                true => None,
+                false => Some(self.hold(own, membership, index, &mut make)?),
+            };
+            self.insert(membership, Member { holder, index });
         }
         if !memberships.is_empty() {
             self.hear_all(own, !self.holders.is_empty())?;
@@ -147,7 +146,7 @@ impl<S: SocketOptions> Groups<S> {
         membership: &Membership,
         caps: &mut CapsReport,
     ) -> Result<(), LaneError> {
-        let Some(Member { holder: at, index }) = self.members.remove(membership) else {
+        let Some(member) = self.members.remove(membership) else {
             return Err(LaneError::NotFound {
                 lane: self.lane.to_owned(),
                 what: "membership",
@@ -155,23 +154,7 @@ impl<S: SocketOptions> Groups<S> {
                 hint: format!("{} was never a member, or has left", self.name),
             });
         };
-        let request = request(membership, index);
-        let option = match membership.source {
-            None => libc::MCAST_LEAVE_GROUP,
-            Some(_) => libc::MCAST_LEAVE_SOURCE_GROUP,
-        };
-        let left = match at {
-            None => own.set(self.level(), option, &request),
-            Some(holder) => self.holders[holder].socket.set(self.level(), option, &request),
-        };
-        match at {
-            None => self.own_is_full = false,
-            Some(holder) => {
-                let holder = &mut self.holders[holder];
-                holder.memberships -= 1;
-                holder.is_full = false;
-            }
-        }
+        let left = self.let_go(own, membership, member);
         if let Some(senders) = self.wanted.get_mut(&membership.group) {
             if let Some(at) = senders.iter().position(|sender| *sender == membership.source) {
                 senders.swap_remove(at);
@@ -190,51 +173,170 @@ impl<S: SocketOptions> Groups<S> {
         }
     }
 
-    /// Makes the first socket that has room a member; of a socket that is adopted, what it is a member of is so.
+    fn insert(&mut self, membership: &Membership, member: Member) {
+        self.members.insert(membership.clone(), member);
+        self.wanted.entry(membership.group).or_default().push(membership.source);
+    }
+
+    /// Makes the first socket that has room a member. Where the port's own socket is a member of a group for some
+    /// senders, the kernel gives it no others of that group there, whatever holders are members of: so all of them
+    /// are held by the one, or all by the others.
     fn enter(
         &mut self,
         own: &impl SocketOptions,
         membership: &Membership,
-        request: &[u8],
-        make: impl FnOnce() -> Result<S, LaneError>,
-        is_adopted: bool,
+        index: u32,
+        make: &mut impl FnMut() -> Result<S, LaneError>,
     ) -> Result<Option<usize>, LaneError> {
-        let option = match membership.source {
-            None => libc::MCAST_JOIN_GROUP,
-            Some(_) => libc::MCAST_JOIN_SOURCE_GROUP,
+        let beside = self.beside(membership, index);
+        let is_own = match beside.first() {
+            Some((_, holder)) => holder.is_none(),
+            None => !self.own_is_full,
         };
-        let level = self.level();
-        let failed = |e: io::Error| {
-            let hint = match e.raw_os_error() {
-                Some(libc::ENODEV) => "name an interface that is there and up",
-                Some(libc::ENOBUFS) => "raise net.ipv4.igmp_max_memberships or igmp_max_msf",
-                _ => "`ip maddr` lists the memberships of each interface",
-            };
-            LaneError::os(self.lane, format!("join {}", name_of(membership)), e, hint)
-        };
-        // What an adopted socket is a member of, it is however full it is.
-        if !self.own_is_full || is_adopted {
-            match own.set(level, option, request) {
-                Ok(()) => return Ok(None),
-                Err(e) if is_adopted && is_member(&e) => return Ok(None),
-                Err(e) if is_full(&e) => self.own_is_full = true,
-                Err(e) => return Err(failed(e)),
+        if !is_own {
+            return self.hold(own, membership, index, make).map(Some);
+        }
+        match own.set(self.level(), join_option(membership), &request(membership, index)) {
+            Ok(()) => return Ok(None),
+            Err(e) if !is_full(&e) => return Err(self.not_joined(membership, e)),
+            Err(_) => self.own_is_full |= beside.is_empty(),
+        }
+        let mut moved: Vec<(Membership, usize)> = Vec::new();
+        for it in beside.into_iter().map(|(it, _)| it).chain([membership.clone()]) {
+            match self.hold(own, &it, index, make) {
+                Ok(holder) => moved.push((it, holder)),
+                Err(why) => {
+                    // The port's own socket is the member still.
+                    for (it, holder) in moved {
+                        let _ = self.let_go(own, &it, Member { holder: Some(holder), index });
+                    }
+                    return Err(why);
+                }
             }
         }
-        for (at, holder) in self.holders.iter_mut().enumerate().filter(|(_, h)| !h.is_full) {
-            match holder.socket.set(level, option, request) {
+        // Last, so that nothing is missed. Where it is no member there is nothing to leave.
+        let whole = Membership { source: None, ..membership.clone() };
+        let _ = own.set(self.level(), libc::MCAST_LEAVE_GROUP, &request(&whole, index));
+        let last = moved.pop().map(|(_, holder)| holder);
+        for (it, holder) in moved {
+            self.members.insert(it, Member { holder: Some(holder), index });
+        }
+        Ok(last)
+    }
+
+    /// Makes the first holder that has room a member.
+    fn hold(
+        &mut self,
+        own: &impl SocketOptions,
+        membership: &Membership,
+        index: u32,
+        make: &mut impl FnMut() -> Result<S, LaneError>,
+    ) -> Result<usize, LaneError> {
+        let (level, option) = (self.level(), join_option(membership));
+        let request = request(membership, index);
+        for at in 0..self.holders.len() {
+            if self.holders[at].is_full {
+                continue;
+            }
+            match self.holders[at].socket.set(level, option, &request) {
                 Ok(()) => {
-                    holder.memberships += 1;
-                    return Ok(Some(at));
+                    self.holders[at].memberships += 1;
+                    return Ok(at);
                 }
-                Err(e) if is_full(&e) => holder.is_full = true,
-                Err(e) => return Err(failed(e)),
+                Err(e) if is_full(&e) => self.holders[at].is_full = true,
+                Err(e) => return Err(self.not_joined(membership, e)),
             }
         }
         let socket = make()?;
-        socket.set(level, option, request).map_err(failed)?;
+        socket.set(level, option, &request).map_err(|e| self.not_joined(membership, e))?;
+        if self.holders.is_empty() {
+            // Only now, so that a port of few groups is never shown others.
+            self.hear_all(own, true)?;
+        }
         self.holders.push(Holder { socket, memberships: 1, is_full: false });
-        Ok(Some(self.holders.len() - 1))
+        Ok(self.holders.len() - 1)
+    }
+
+    /// Has what holds a membership leave it.
+    fn let_go(
+        &mut self,
+        own: &impl SocketOptions,
+        membership: &Membership,
+        Member { holder, index }: Member,
+    ) -> io::Result<()> {
+        let level = self.level();
+        let leave = |option, membership: &Membership| {
+            let request = request(membership, index);
+            match holder {
+                None => own.set(level, option, &request),
+                Some(holder) => self.holders[holder].socket.set(level, option, &request),
+            }
+        };
+        let left = match membership.source {
+            None => leave(libc::MCAST_LEAVE_GROUP, membership),
+            Some(_) => leave(libc::MCAST_LEAVE_SOURCE_GROUP, membership),
+        };
+        if left.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENODEV)) {
+            // Of an interface that is gone the kernel leaves no sender, and the group, which takes up room, as a whole.
+            let _ =
+                leave(libc::MCAST_LEAVE_GROUP, &Membership { source: None, ..membership.clone() });
+        }
+        match holder {
+            None => self.own_is_full = false,
+            Some(holder) => {
+                let holder = &mut self.holders[holder];
+                holder.memberships -= 1;
+                holder.is_full = false;
+            }
+        }
+        left
+    }
+
+    /// The memberships for other senders of a group on an interface, and what holds each.
+    fn beside(&self, membership: &Membership, index: u32) -> Vec<(Membership, Option<usize>)> {
+        let group = membership.group;
+        let first = Membership { group, interface: None, source: None };
+        let of_group = self.members.range(first..).take_while(|(it, _)| it.group == group);
+        let beside = of_group.filter(|(it, at)| {
+            it.source.is_some() && membership.source.is_some() && at.index == index
+        });
+        beside.map(|(it, at)| (it.clone(), at.holder)).collect()
+    }
+
+    /// Whether an adopted socket is the member itself; without senders it becomes it, where it has room.
+    fn is_own(
+        &self,
+        own: &impl SocketOptions,
+        membership: &Membership,
+        index: u32,
+        is_for_any: bool,
+    ) -> Result<bool, LaneError> {
+        if let Some(source) = membership.source {
+            if is_for_any {
+                return Ok(false);
+            }
+            // To join for a sender that holders have would shut out the group's others at once, in the process that
+            // still reads it. The answer to leaving for no host says whether it is a member of the group at all.
+            let no_host = Membership { source: Some(unspecified(source)), ..membership.clone() };
+            let left =
+                own.set(self.level(), libc::MCAST_LEAVE_SOURCE_GROUP, &request(&no_host, index));
+            return Ok(left.is_err_and(|e| e.raw_os_error() == Some(libc::EADDRNOTAVAIL)));
+        }
+        match own.set(self.level(), libc::MCAST_JOIN_GROUP, &request(membership, index)) {
+            Ok(()) => Ok(true),
+            Err(e) if is_member(&e) => Ok(true),
+            Err(e) if is_full(&e) => Ok(false),
+            Err(e) => Err(self.not_joined(membership, e)),
+        }
+    }
+
+    fn not_joined(&self, membership: &Membership, e: io::Error) -> LaneError {
+        let hint = match e.raw_os_error() {
+            Some(libc::ENODEV) => "name an interface that is there and up",
+            Some(libc::ENOBUFS) => "raise net.ipv4.igmp_max_memberships or igmp_max_msf",
+            _ => "`ip maddr` lists the memberships of each interface",
+        };
+        LaneError::os(self.lane, format!("join {}", name_of(membership)), e, hint)
     }
 
     /// Whether the port's socket is given what is sent to groups that others here are members of.
@@ -292,6 +394,21 @@ impl<S: SocketOptions> Groups<S> {
     }
 }
 
+fn join_option(membership: &Membership) -> c_int {
+    match membership.source {
+        None => libc::MCAST_JOIN_GROUP,
+        Some(_) => libc::MCAST_JOIN_SOURCE_GROUP,
+    }
+}
+
+/// The address of no host, of the family of another.
+fn unspecified(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// `struct group_req`, or `struct group_source_req`.
 fn request(membership: &Membership, index: u32) -> Vec<u8> {
     let addresses = [Some(membership.group), membership.source];
@@ -345,30 +462,75 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// A kernel that makes a socket a member of two groups.
+    /// A kernel that makes a socket a member of two groups, each from two senders or from all.
     #[derive(Default)]
     struct Socket {
-        joined: RefCell<Vec<Vec<u8>>>,
+        /// The senders of each group; none for all.
+        groups: RefCell<BTreeMap<Vec<u8>, Option<Vec<Vec<u8>>>>>,
         hears_all: Cell<Option<c_int>>,
+    }
+
+    impl Socket {
+        /// What the kernel gives it of a group.
+        fn hears(&self, group_: &str, sender: &str) -> bool {
+            let of = request(&group(&format!("{group_}@{sender}")), 0);
+            // Whichever interface the machine's route chose.
+            let (group, sender) = of[GROUP_AT..].split_at(STORAGE_BYTES);
+            match self.groups.borrow().get(group) {
+                None => self.hears_all.get() == Some(1),
+                Some(None) => true,
+                Some(Some(senders)) => senders.iter().any(|it| it == sender),
+            }
+        }
     }
 
     impl SocketOptions for Socket {
         fn set(&self, _: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
-            let mut joined = self.joined.borrow_mut();
-            match option {
-                libc::MCAST_JOIN_GROUP | libc::MCAST_JOIN_SOURCE_GROUP if joined.len() == 2 => {
-                    return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+            let mut groups = self.groups.borrow_mut();
+            let (is_full, failed) = (groups.len() == 2, |e| Err(io::Error::from_raw_os_error(e)));
+            if ![
+                libc::MCAST_JOIN_GROUP,
+                libc::MCAST_LEAVE_GROUP,
+                libc::MCAST_JOIN_SOURCE_GROUP,
+                libc::MCAST_LEAVE_SOURCE_GROUP,
+            ]
+            .contains(&option)
+            {
+                let word = value.first_chunk().expect("a number");
+                self.hears_all.set(Some(c_int::from_ne_bytes(*word)));
+                return Ok(());
+            }
+            let (group, sender) = value[GROUP_AT..].split_at(STORAGE_BYTES);
+            let (group, sender) = (group.to_vec(), sender.to_vec());
+            match (option, groups.get_mut(&group)) {
+                (libc::MCAST_JOIN_GROUP, Some(_)) => return failed(libc::EADDRINUSE),
+                (libc::MCAST_JOIN_GROUP | libc::MCAST_JOIN_SOURCE_GROUP, None) if is_full => {
+                    return failed(libc::ENOBUFS);
                 }
-                libc::MCAST_JOIN_GROUP | libc::MCAST_JOIN_SOURCE_GROUP => {
-                    joined.push(value.to_vec());
+                (libc::MCAST_JOIN_GROUP, None) => drop(groups.insert(group, None)),
+                (libc::MCAST_LEAVE_GROUP, None) => return failed(libc::EADDRNOTAVAIL),
+                (libc::MCAST_LEAVE_GROUP, Some(_)) => drop(groups.remove(&group)),
+                (libc::MCAST_JOIN_SOURCE_GROUP, None) => {
+                    groups.insert(group, Some(vec![sender]));
                 }
-                libc::MCAST_LEAVE_GROUP | libc::MCAST_LEAVE_SOURCE_GROUP => {
-                    let at = joined.iter().position(|request| request == value);
-                    joined.swap_remove(at.expect("only what was joined is left"));
+                (_, None | Some(None)) => return failed(libc::EINVAL),
+                (libc::MCAST_JOIN_SOURCE_GROUP, Some(Some(senders))) => {
+                    if senders.len() == 2 {
+                        return failed(libc::ENOBUFS);
+                    }
+                    if senders.contains(&sender) {
+                        return failed(libc::EADDRNOTAVAIL);
+                    }
+                    senders.push(sender);
                 }
-                _ => {
-                    let word = value.first_chunk().expect("a number");
-                    self.hears_all.set(Some(c_int::from_ne_bytes(*word)));
+                (_, Some(Some(senders))) => {
+                    let Some(at) = senders.iter().position(|it| *it == sender) else {
+                        return failed(libc::EADDRNOTAVAIL);
+                    };
+                    senders.swap_remove(at);
+                    if senders.is_empty() {
+                        groups.remove(&group);
+                    }
                 }
             }
             Ok(())
@@ -405,7 +567,7 @@ mod tests {
         }
         assert_eq!(own.hears_all.get(), Some(0), "the kernel sees to it");
         assert!(lets(&groups, "239.0.0.9", "10.0.0.9"));
-        for text in ["239.0.0.3", "239.0.0.4", "239.0.0.2@10.0.0.2"] {
+        for text in ["239.0.0.3", "239.0.0.4", "239.0.0.2@10.0.0.2", "239.0.0.8"] {
             join(&mut groups, text).expect("holders have room");
         }
         assert_eq!((own.hears_all.get(), groups.holders.len()), (Some(1), 2));
@@ -419,7 +581,7 @@ mod tests {
         ] {
             assert_eq!(lets(&groups, destination, source), through, "{destination} {source}");
         }
-        assert_eq!(caps.facts["memberships"], "5");
+        assert_eq!(caps.facts["memberships"], "6");
         assert_eq!(caps.facts["membership_holders"], "2");
         for text in ["239.0.0.3", "239.0.0.1", "239.0.0.2@10.0.0.1"] {
             groups.leave(&own, &group(text), &mut caps).expect("it was joined");
@@ -430,6 +592,82 @@ mod tests {
         let mut join = |text: &str| groups.join(&own, &group(text), || panic!("room"), &mut caps);
         for text in ["239.0.0.5", "239.0.0.6", "239.0.0.7"] {
             join(text).expect("there is room");
+        }
+    }
+
+    /// Whether the port is shown what a host sends to a group: the kernel's filter, and the one here.
+    fn shows(groups: &Groups<Socket>, own: &Socket, group: &str, sender: &str) -> bool {
+        own.hears(group, sender) && lets(groups, group, sender)
+    }
+
+    #[test]
+    fn a_group_of_more_senders_than_a_socket_may_list_is_heard_from_each() {
+        let (own, mut groups, mut caps) = (Socket::default(), groups(), CapsReport::default());
+        let sender = |n: u32| format!("10.0.0.{n}");
+        let from = |n: u32| group(&format!("232.1.1.1@{}", sender(n)));
+        for n in 1..=7 {
+            groups.join(&own, &from(n), || Ok(Socket::default()), &mut caps).expect("room");
+            for other in 1..=8 {
+                let shown = shows(&groups, &own, "232.1.1.1", &sender(other));
+                assert_eq!(shown, other <= n, "of {n} senders: {other}");
+            }
+        }
+        assert_eq!(caps.facts["membership_holders"], "4");
+        // One that leaves shuts out no other, and another takes its place.
+        groups.leave(&own, &from(3), &mut caps).expect("it was joined");
+        groups.join(&own, &from(8), || panic!("room"), &mut caps).expect("there is room");
+        for n in 1..=9 {
+            assert_eq!(shows(&groups, &own, "232.1.1.1", &sender(n)), n != 3 && n != 9, "{n}");
+        }
+        for n in [1, 2, 4, 5, 6, 7, 8] {
+            groups.leave(&own, &from(n), &mut caps).expect("it was joined");
+        }
+        let left = groups.holders.iter().map(|it| it.socket.groups.borrow().len());
+        assert_eq!(left.sum::<usize>() + own.groups.borrow().len(), 0);
+    }
+
+    #[test]
+    fn a_sender_more_of_a_group_is_heard_where_the_socket_has_no_room_for_groups() {
+        let (own, mut groups, mut caps) = (Socket::default(), groups(), CapsReport::default());
+        for text in ["232.1.1.1@10.0.0.1", "232.1.1.2", "232.1.1.3", "232.1.1.1@10.0.0.2"] {
+            groups.join(&own, &group(text), || Ok(Socket::default()), &mut caps).expect("room");
+        }
+        for (group, sender, shown) in [
+            ("232.1.1.1", "10.0.0.1", true),
+            ("232.1.1.1", "10.0.0.2", true),
+            ("232.1.1.1", "10.0.0.3", false),
+            ("232.1.1.2", "10.0.0.3", true),
+            ("232.1.1.3", "10.0.0.3", true),
+            ("232.1.1.4", "10.0.0.3", false),
+        ] {
+            assert_eq!(shows(&groups, &own, group, sender), shown, "{group} {sender}");
+        }
+        assert_eq!(groups.holders.len(), 1);
+    }
+
+    #[test]
+    fn to_adopt_a_socket_shuts_out_no_sender_and_more_may_come() {
+        for senders in [1, 2, 5] {
+            let own = Socket::default();
+            let (mut caps, mut before, mut after) = (CapsReport::default(), groups(), groups());
+            let all: Vec<_> =
+                (1..=senders).map(|n| group(&format!("232.1.1.1@10.0.0.{n}"))).collect();
+            for one in &all {
+                before.join(&own, one, || Ok(Socket::default()), &mut caps).expect("room");
+            }
+            after.adopt(&own, &all, || Ok(Socket::default()), &mut caps).expect("room");
+            let more = group("232.1.1.1@10.0.0.9");
+            let hear_all = |groups: &Groups<Socket>| {
+                for n in 1..=senders {
+                    let sender = format!("10.0.0.{n}");
+                    assert!(shows(groups, &own, "232.1.1.1", &sender), "{senders}: {n}");
+                }
+            };
+            hear_all(&before);
+            hear_all(&after);
+            after.join(&own, &more, || Ok(Socket::default()), &mut caps).expect("room");
+            hear_all(&after);
+            assert!(shows(&after, &own, "232.1.1.1", "10.0.0.9"), "{senders}");
         }
     }
 

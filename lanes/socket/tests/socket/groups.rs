@@ -75,6 +75,14 @@ impl Cable {
         self.far.enter(|| UdpSocket::bind(at)).expect("a namespace").expect("a free port")
     }
 
+    /// A socket of the far end at an address that it gets for it.
+    fn far_more(&self, address: &str) -> UdpSocket {
+        let arguments = ["address", "add", &format!("{address}/24"), "dev", "far0"];
+        let added = self.far.command("ip").args(arguments).status().expect("ip runs");
+        assert!(added.success(), "{address}");
+        self.far(address)
+    }
+
     /// Runs a test in the near namespace.
     fn near(&self, test: impl FnOnce() + Send) {
         self.near.enter(test).expect("the namespace is there");
@@ -214,6 +222,71 @@ fn a_sender_that_is_not_listed_does_not_come_through() {
             });
         }
     }
+}
+
+/// More than one socket may list for a group (igmp_max_msf).
+const SENDERS: u8 = 12;
+
+#[test]
+fn a_group_is_heard_from_more_senders_than_a_socket_may_list() {
+    let cable = match Cable::new() {
+        Ok(cable) => cable,
+        Err(reason) => return skip(reason),
+    };
+    let senders: Vec<String> = (0..=SENDERS).map(|n| format!("10.78.0.{}", 100 + n)).collect();
+    let far: Vec<UdpSocket> = senders.iter().map(|sender| cable.far_more(sender)).collect();
+    let (one, other) = (ip("232.1.1.1"), ip("232.1.1.2"));
+    cable.near(|| {
+        let (mut lane, mut probe) = (lane(), DatagramProbe::new(Answer::Nothing));
+        let from = |n: usize| group(one, Some(&senders[n]));
+        let memberships = vec![from(0), group(other, None)];
+        let plan = PortPlan { memberships, ..PortPlan::at(everywhere(one)) };
+        let port = lane.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+        let mut heard = 0;
+        // Each comes, and goes again, while the others send.
+        let coming = (1..=usize::from(SENDERS)).map(|n| (n, n + 1));
+        let going = (0..usize::from(SENDERS)).map(|n| (n, usize::from(SENDERS) - n));
+        for (turn, (n, listed)) in coming.chain(going).enumerate() {
+            match turn < usize::from(SENDERS) {
+                true => lane.join(port, &from(n)).unwrap_or_else(|e| panic!("{e}")),
+                false => lane.leave(port, &from(n)).unwrap_or_else(|e| panic!("{e}")),
+            }
+            for far in &far {
+                far.send_to(b"one", at(one)).expect("the far end sends");
+            }
+            far[0].send_to(b"other", at(other)).expect("the far end sends");
+            heard += listed + 1;
+            serve(&mut lane, &mut probe, heard);
+        }
+    });
+}
+
+#[test]
+fn a_sender_more_is_heard_where_a_socket_is_a_member_of_all_groups_that_it_may() {
+    /// More than one socket may be a member of (igmp_max_memberships).
+    const GROUPS: u8 = 25;
+    let cable = match Cable::new() {
+        Ok(cable) => cable,
+        Err(reason) => return skip(reason),
+    };
+    let senders = ["10.78.0.2", "10.78.0.3"];
+    let far = senders.map(|sender| cable.far(sender));
+    cable.near(|| {
+        let groups: Vec<IpAddr> = (1..=GROUPS).map(|n| ip(&format!("232.1.1.{n}"))).collect();
+        let memberships = groups.iter().map(|it| group(*it, Some(senders[0]))).collect();
+        let plan = PortPlan { memberships, ..PortPlan::at(everywhere(groups[0])) };
+        let (mut lane, mut probe) = (lane(), DatagramProbe::new(Answer::Nothing));
+        let port = lane.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+        for to in &groups {
+            lane.join(port, &group(*to, Some(senders[1]))).unwrap_or_else(|e| panic!("{e}"));
+        }
+        for to in &groups {
+            for far in &far {
+                far.send_to(b"one", at(*to)).expect("the far end sends");
+            }
+        }
+        serve(&mut lane, &mut probe, 2 * groups.len());
+    });
 }
 
 #[test]
