@@ -29,7 +29,9 @@ use crate::{
     desk::SharedInput,
     rule::{Rule, RuleId},
 };
-use laneway_control::{AnswerWriter, Client, ClientError, Heard, LineAnswer, Reaction};
+use laneway_control::{
+    AnswerWriter, Client, ClientError, ControlSocket, Heard, LineAnswer, Reaction,
+};
 use laneway_core::Membership;
 use laneway_linux::Cidr;
 use serde::{Deserialize, Serialize};
@@ -240,7 +242,7 @@ fn write_with(
 pub(crate) struct Successor {
     client: Client,
     offer: Offer,
-    listener: Option<OwnedFd>,
+    control: Option<ControlSocket>,
     sockets: Vec<OwnedFd>,
 }
 
@@ -283,13 +285,16 @@ impl Successor {
         }
         let offer: Offer = serde_json::from_value(message).map_err(|error| of(&error))?;
         let mut descriptors = answer.descriptors.into_iter();
-        let listener = if offer.control { descriptors.next() } else { None };
+        // Before anything is taken: a successor that is not spoken to at the path leaves the relay as it is.
+        let control = offer.control.then(|| descriptors.next()).flatten();
+        let control = control.map(|listener| ControlSocket::adopt(&client, listener));
+        let control = control.transpose().map_err(|why| of(&why))?;
         let sockets: Vec<OwnedFd> = descriptors.collect();
-        let is_whole = listener.is_some() == offer.control && sockets.len() == offer.sockets.len();
+        let is_whole = control.is_some() == offer.control && sockets.len() == offer.sockets.len();
         if !is_whole || offer.sockets.iter().any(|it| it.worker >= asked.workers) {
             return Err(of(&"it sent other descriptors than it named; try again"));
         }
-        Ok(Successor { client, offer, listener, sockets })
+        Ok(Successor { client, offer, control, sockets })
     }
 
     /// The rules to go on with.
@@ -363,8 +368,8 @@ impl Successor {
     }
 
     /// The control socket, once.
-    pub(crate) fn listener(&mut self) -> Option<OwnedFd> {
-        self.listener.take()
+    pub(crate) fn control(&mut self) -> Option<ControlSocket> {
+        self.control.take()
     }
 }
 

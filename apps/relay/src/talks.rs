@@ -100,12 +100,12 @@ impl Talks {
             return Ok(());
         }
         let (book, shared) = (Arc::clone(book), Arc::clone(&self.shared));
-        let (stop, control) = (Arc::clone(&session.stop), self.control.clone());
+        let stop = Arc::clone(&session.stop);
         let follows = followed.is_some();
         let help = move || {
             let done = match followed {
                 None => book.begun(),
-                Some(followed) => follow(&book, followed, control, speaker, &shared),
+                Some(followed) => follow(&book, followed, speaker, &shared),
             };
             match done {
                 Ok(()) => {
@@ -172,7 +172,6 @@ fn in_force(book: &Book) -> Option<String> {
 fn follow(
     book: &Book,
     mut followed: Successor,
-    control: Option<PathBuf>,
     speaker: Arc<Speaker>,
     shared: &Shared,
 ) -> Result<(), String> {
@@ -185,12 +184,14 @@ fn follow(
             followed.taken();
         }
     }
-    let (Some(path), Some(listener)) = (control, followed.listener()) else { return Ok(()) };
+    let Some(mut control) = followed.control() else { return Ok(()) };
     // Locked until it is there: a client that has waited to ask asks at once.
     let mut place = shared.socket();
-    let mut socket = ControlSocket::adopt(&path, listener).map_err(|why| why.to_string())?;
-    socket.serve(speaker).map_err(|why| why.to_string())?;
-    *place = Some(socket);
+    match control.serve(speaker) {
+        Ok(()) => *place = Some(control),
+        // The other has ceased, and without this one no relay is left.
+        Err(why) => note(&format!("relaying, but {why}")),
+    }
     Ok(())
 }
 

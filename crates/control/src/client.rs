@@ -2,6 +2,7 @@
 
 use crate::REFUSED;
 use crate::rights::{Wire, send};
+use rustix::net::{SocketAddrAny, getpeername};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -109,6 +110,15 @@ impl Client {
     /// As [`ask`](Self::ask).
     pub fn wait_at_most(&mut self, time: Option<Duration>) -> Result<(), ClientError> {
         self.input.get_ref().socket.set_read_timeout(time).map_err(|error| self.lost(&error))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The name that the socket had where this conversation was accepted, as the app bound it.
+    pub(crate) fn accepted_at(&self) -> io::Result<Option<SocketAddrAny>> {
+        Ok(getpeername(&self.input.get_ref().socket)?)
     }
 
     /// Sends a line, whose answer is to be read before the next is sent.

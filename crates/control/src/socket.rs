@@ -6,11 +6,10 @@
 //! ```
 
 use crate::answer::Answerer;
+use crate::client::Client;
 use crate::talk::{converse, refuse};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, getsockname, sockopt,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsockname, sockopt};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -51,7 +50,7 @@ pub struct ControlSocket {
     /// Device and inode: another file of the same name is not ours to remove.
     identity: (u64, u64),
     serving: Option<Serving>,
-    /// Another process serves it from now on.
+    /// Another process serves it, still or from now on: its file is not ours to remove.
     is_let_go: bool,
 }
 
@@ -78,26 +77,29 @@ impl ControlSocket {
         ControlSocket::of(listener.map_err(os)?, path).map_err(os)
     }
 
-    /// Takes over the socket that another process listened on at `path`: by the descriptor that
-    /// [`listener`](Self::listener) gave there.
+    /// Takes over the socket that the app at the far end of `client` listens on: by the descriptor that
+    /// [`listener`](Self::listener) gave there. Until it is served here it is that app's, and so is the file.
     ///
     /// # Errors
-    /// It is no socket that listens at `path`.
-    pub fn adopt(path: &Path, listener: OwnedFd) -> Result<ControlSocket, ControlError> {
+    /// It is no socket that listens, or another than the one where the client was accepted.
+    pub fn adopt(client: &Client, listener: OwnedFd) -> Result<ControlSocket, ControlError> {
+        let path = client.path();
         let hint = "take the descriptor that the process at this path handed over";
         let cannot = |why: &dyn Display| ControlError::new(path, why, hint);
-        let is_there = |address: SocketAddrAny| {
-            let address = SocketAddrUnix::try_from(address).ok()?;
-            Some(address == SocketAddrUnix::new(path).ok()?)
-        };
-        let address = getsockname(&listener).map_err(|error| cannot(&error))?;
         if !sockopt::socket_acceptconn(&listener).unwrap_or(false) {
             return Err(cannot(&"the descriptor is no socket that listens"));
         }
-        if is_there(address) != Some(true) {
+        // The kernel's own name of each: that of this path here may be another, by a link or another folder.
+        let bound = getsockname(&listener).map_err(|error| cannot(&error))?;
+        if client.accepted_at().map_err(|error| cannot(&error))? != Some(bound) {
             return Err(cannot(&"the descriptor is a socket of another path"));
         }
-        ControlSocket::of(UnixListener::from(listener), path).map_err(|error| cannot(&error))
+        // The file itself, not a link to it, is what goes with the run.
+        let file = fs::canonicalize(path);
+        let socket = file.and_then(|file| ControlSocket::of(UnixListener::from(listener), &file));
+        let mut socket = socket.map_err(|error| cannot(&error))?;
+        socket.is_let_go = true;
+        Ok(socket)
     }
 
     fn of(listener: UnixListener, path: &Path) -> io::Result<ControlSocket> {
@@ -124,6 +126,7 @@ impl ControlSocket {
         let accept = move || accept(&listener, &theirs, &admitted, &answerer);
         thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(cannot)?;
         self.serving = Some(Serving { _hangs_up: ours, clients });
+        self.is_let_go = false;
         Ok(())
     }
 

@@ -302,8 +302,11 @@ fn a_file_that_replaced_ours_is_not_removed() {
 #[test]
 fn a_successor_serves_on_at_the_same_path_and_no_client_is_refused() {
     let first = served("successor");
-    let mut successor =
-        ControlSocket::adopt(&first.path, first.socket.listener().unwrap()).unwrap();
+    let asks = Client::connect(&first.path).unwrap();
+    let adopt = || ControlSocket::adopt(&asks, first.socket.listener().unwrap());
+    drop(adopt().unwrap());
+    assert!(first.path.exists(), "the file is not that of one that never serves");
+    let mut successor = adopt().unwrap();
     let before = first.echo;
     first.socket.let_go();
     // No thread accepts at this moment; a client waits.
@@ -319,12 +322,29 @@ fn a_successor_serves_on_at_the_same_path_and_no_client_is_refused() {
     assert!(!first.path.exists(), "the file is the successor's");
 
     let other = served("other");
+    let asks = Client::connect(&other.path).unwrap();
     for no_listener in
         [OwnedFd::from(UnixStream::pair().unwrap().0), File::open("/").unwrap().into()]
     {
-        assert!(ControlSocket::adopt(&other.path, no_listener).is_err());
+        assert!(ControlSocket::adopt(&asks, no_listener).is_err());
     }
-    let elsewhere = other.socket.listener().unwrap();
-    let why = ControlSocket::adopt(Path::new("/nowhere"), elsewhere).unwrap_err().to_string();
+    let elsewhere = served("elsewhere");
+    let why = ControlSocket::adopt(&asks, elsewhere.socket.listener().unwrap());
+    let why = why.unwrap_err().to_string();
     assert!(why.contains("another path"), "{why}");
+}
+
+#[test]
+fn a_successor_may_spell_the_path_otherwise() {
+    let first = served("spelled");
+    let folder = first.path.parent().unwrap();
+    let link = first.path.with_extension("link");
+    std::os::unix::fs::symlink(folder, &link).unwrap();
+    let name = first.path.file_name().unwrap();
+    for path in [link.join(name), folder.join(".").join(name)] {
+        let asks = Client::connect(&path).unwrap();
+        let adopted = ControlSocket::adopt(&asks, first.socket.listener().unwrap());
+        adopted.unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+    }
+    fs::remove_file(&link).unwrap();
 }
