@@ -417,6 +417,18 @@ fn missing_packets_are_reported_before_the_one_that_shows_it() {
 }
 
 #[test]
+fn behind_the_last_number_that_there_is_no_packet_is_missing() {
+    let mut writer = Writer::new(false, Header::Large);
+    for (begin, sequence) in [(0, u64::MAX), (50, 0), (100, u64::MAX)] {
+        let packet = Packet { begin, end: begin + 50, sequence, ..Packet::default() };
+        writer.packet(packet, &call(begin + 10, 2, 1));
+    }
+    let log = writer.read();
+    // Two of the three have their neighbours' numbers; before the last many are missing.
+    assert_eq!((log.events.len(), log.losses.len()), (6, 1), "{:?}", log.losses);
+}
+
+#[test]
 fn a_first_packet_that_is_not_the_first_of_the_session_counts_no_loss() {
     for (sequence, lost) in [(0, 40), (3, 0)] {
         let mut writer = Writer::new(false, Header::Large);

@@ -35,7 +35,7 @@ impl Stream {
         };
         let begin_ns = scale.ns(clock);
         if let (Some(head), Some(last)) = (head.sequence, self.sequence)
-            && head > last + 1
+            && head.saturating_sub(last) > 1
         {
             block.loss = Some(Loss {
                 from_ns: self.last_ns,
