@@ -142,8 +142,10 @@ struct {
 	__type(value, struct lw_hop);
 } hops SEC(".maps");
 
+/* IPv4 as ::ffff:a.b.c.d, which is an IPv6 address as well. */
 struct lw_address {
 	__u8 bytes[16];
+	__u32 is_v4;
 };
 
 struct lw_mac {
@@ -227,9 +229,9 @@ LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *ho
 	return 0;
 }
 
-LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac)
+LW_INLINE int lw_neighbour(const struct lw_fields *now, int is_v4, __u8 *mac)
 {
-	struct lw_address key;
+	struct lw_address key = { .is_v4 = !!is_v4 };
 	const struct lw_mac *found;
 
 	__builtin_memcpy(key.bytes, now->dst_ip, 16);

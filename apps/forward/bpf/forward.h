@@ -252,7 +252,7 @@ struct lw_places {
 LW_INLINE void lw_hit(__u32 slot, __u32 bytes);
 LW_INLINE const struct lw_entry *lw_entry(const struct lw_key *key);
 LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *hop);
-LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac);
+LW_INLINE int lw_neighbour(const struct lw_fields *now, int is_v4, __u8 *mac);
 
 #include "parse.h"
 #include "match.h"
@@ -294,7 +294,7 @@ LW_INLINE __u8 lw_mode_l3(const volatile struct lw_config *c, __u32 port, const 
 		return LW_FATE_TTL_EXPIRED;
 	if (lw_route(now, is_v4, &hop))
 		return LW_FATE_NO_ROUTE;
-	if (hop.is_link ? lw_neighbour(now, hop.mac) : !hop.has_mac)
+	if (hop.is_link ? lw_neighbour(now, is_v4, hop.mac) : !hop.has_mac)
 		return LW_FATE_NO_NEIGHBOUR;
 	now->ttl--;
 	__builtin_memcpy(now->eth_dst, hop.mac, 6);

@@ -334,8 +334,11 @@ fn half(
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                 IpAddr::V6(ip) => ip,
             };
+            // struct lw_address: a packet of IPv6 may be to the mapped address, too.
+            let is_v4 = u32::from(neighbour.address.is_ipv4());
+            let key = [&address.octets()[..], &is_v4.to_ne_bytes()].concat();
             let value = [&neighbour.mac[..], &[0; 2]].concat();
-            put("neighbours", address.octets().into(), value);
+            put("neighbours", key, value);
         }
         let all = config.routes.len() as u32;
         let neighbours = config.neighbours.len() as u32;

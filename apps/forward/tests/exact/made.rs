@@ -42,6 +42,15 @@ fn six(next: u8, hops: u8, rest: &[u8]) -> Vec<u8> {
     between6([host(1), host(2)], next, hops, rest)
 }
 
+/// To 10.0.0.9, by IPv4 and by the same address as IPv6 maps it.
+pub(crate) fn mapped() -> [Vec<u8>; 2] {
+    let udp = [0, 53, 0, 80, 0, 8, 0, 0];
+    let four = between4([[10, 0, 0, 1], [10, 0, 0, 9]], &[], 0, 64, 17, &udp);
+    let to = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 9];
+    let six = between6([[0x20; 16], to], 17, 64, &udp);
+    [ethernet(0x0800, &four), ethernet(0x86dd, &six)]
+}
+
 /// Of [`networks`], how many there are of each of its kinds.
 pub(crate) const FRAMES_PER_KIND: usize = 250;
 

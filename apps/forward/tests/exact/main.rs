@@ -14,7 +14,7 @@ use captures::frames;
 use laneway_core::{App, KernelApp, Turn};
 use laneway_forward::{Config, Fate, Forward, KernelForward, Mode, RuleSet};
 use laneway_testkit::Random;
-use made::{FRAMES_PER_KIND, networks};
+use made::{FRAMES_PER_KIND, mapped, networks};
 use outcome::{Outcome, in_the_kernel, in_user_space, load};
 use referee::referee;
 use sets::{BY_HAND, fill_both, rule};
@@ -120,6 +120,15 @@ fn every_mode_without_rules_is_the_same_everywhere() {
         let needs_rules_or_a_bridge = matches!(fate, Fate::RuleDrop | Fate::Flooded | Fate::NoPort);
         assert_eq!(has, !needs_rules_or_a_bridge, "{}", fate.name());
     }
+}
+
+#[test]
+fn a_neighbour_of_one_family_is_none_of_the_other() {
+    let mut config = config(Mode::L3);
+    config.routes.push("::/0 port 1".parse().expect("a route"));
+    let compared = compare("a mapped address", &config, &[], &mapped());
+    let fates: Vec<Fate> = compared.outcomes.iter().map(|outcome| outcome.fate).collect();
+    assert_eq!(fates, [Fate::Forwarded, Fate::NoNeighbour]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ struct route {
 
 struct neighbour {
 	__u8 address[16];
+	__u32 is_v4;
 	__u8 mac[8];
 };
 
@@ -85,10 +86,10 @@ LW_INLINE int lw_route(const struct lw_fields *now, int is_v4, struct lw_hop *ho
 	return 0;
 }
 
-LW_INLINE int lw_neighbour(const struct lw_fields *now, __u8 *mac)
+LW_INLINE int lw_neighbour(const struct lw_fields *now, int is_v4, __u8 *mac)
 {
 	for (__u32 i = 0; i < sizes.neighbours; i++)
-		if (!memcmp(neighbours[i].address, now->dst_ip, 16)) {
+		if (!!is_v4 == neighbours[i].is_v4 && !memcmp(neighbours[i].address, now->dst_ip, 16)) {
 			memcpy(mac, neighbours[i].mac, 6);
 			return 0;
 		}
