@@ -43,6 +43,7 @@ const BATCH_CLASSES: usize = 16;
 /// What a rate allows at once: a tenth of a second's, and a whole train.
 const BURST_PARTS: u64 = 10;
 const BURST_BYTES_MIN: u64 = 64 << 10;
+const NS_PER_S: u128 = 1_000_000_000;
 
 /// What became of datagrams that were shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,12 +181,14 @@ struct Bucket {
     bytes_per_second: u64,
     /// May be owed: a train is admitted whole.
     tokens: i64,
+    /// Billionths of a token that have come beside.
+    rest: u128,
     at_ns: u64,
 }
 
 impl Bucket {
     fn new(bytes_per_second: u64) -> Bucket {
-        let mut bucket = Bucket { bytes_per_second, tokens: 0, at_ns: 0 };
+        let mut bucket = Bucket { bytes_per_second, tokens: 0, rest: 0, at_ns: 0 };
         bucket.tokens = bucket.burst();
         bucket
     }
@@ -197,12 +200,12 @@ impl Bucket {
 
     fn admits(&mut self, bytes: usize, now_ns: u64) -> bool {
         let passed = now_ns.saturating_sub(self.at_ns);
-        let come = u128::from(passed) * u128::from(self.bytes_per_second) / 1_000_000_000;
-        if come > 0 {
-            let come = i64::try_from(come).unwrap_or(i64::MAX);
-            self.tokens = self.tokens.saturating_add(come).min(self.burst());
-            self.at_ns = now_ns;
-        }
+        // Parts of a token are kept: of a rate that is asked about often they are much of it.
+        let come = u128::from(passed) * u128::from(self.bytes_per_second) + self.rest;
+        self.rest = come % NS_PER_S;
+        let come = i64::try_from(come / NS_PER_S).unwrap_or(i64::MAX);
+        self.tokens = self.tokens.saturating_add(come).min(self.burst());
+        self.at_ns = self.at_ns.max(now_ns);
         let is_in = self.tokens > 0;
         if is_in {
             self.tokens -= i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -418,7 +421,7 @@ impl Exit {
         kept
     }
 
-    /// Sends a copy, as far as rate and sample let it. Returns the copies handed on, and their bytes.
+    /// Sends a copy, as far as sample and rate let it: what sampling leaves out costs no rate. Returns the copies handed on, and their bytes.
     fn send<O: DatagramOut>(
         &mut self,
         datagram: &Datagram<'_>,
@@ -437,22 +440,26 @@ impl Exit {
             copies.handed += n;
             return (n, bytes as u64);
         }
-        if self.bucket.as_mut().is_some_and(|bucket| !bucket.admits(bytes, now_ns)) {
-            self.rate_limited += n;
-            copies.rate_limited += n;
-            return (0, 0);
-        }
         let Some(sample) = self.sample.map(|sample| u64::from(sample.get())) else {
+            if !self.admits(bytes, now_ns) {
+                self.rate_limited += n;
+                copies.rate_limited += n;
+                return (0, 0);
+            }
             out.forward(datagram, port, self.destination);
             copies.handed += n;
             return (n, bytes as u64);
         };
-        let mut sent = (0, 0);
+        let (mut picked, mut sent) = (0, (0, 0));
         // The first of every so many, wherever trains begin and end.
         let first = (sample - self.seen % sample) % sample;
         for at in (first..n).step_by(sample as usize) {
             let begin = at as usize * datagram.segment_bytes;
             let end = bytes.min(begin + datagram.segment_bytes);
+            picked += 1;
+            if !self.admits(end - begin, now_ns) {
+                continue;
+            }
             let one = Datagram {
                 payload: datagram.payload.narrowed(begin..end),
                 segment_bytes: end - begin,
@@ -462,10 +469,16 @@ impl Exit {
             sent = (sent.0 + 1, sent.1 + (end - begin) as u64);
         }
         self.seen += n;
-        self.sampled_out += n - sent.0;
-        copies.sampled_out += n - sent.0;
+        self.sampled_out += n - picked;
+        copies.sampled_out += n - picked;
+        self.rate_limited += picked - sent.0;
+        copies.rate_limited += picked - sent.0;
         copies.handed += sent.0;
         sent
+    }
+
+    fn admits(&mut self, bytes: usize, now_ns: u64) -> bool {
+        self.bucket.as_mut().is_none_or(|bucket| bucket.admits(bytes, now_ns))
     }
 }
 
