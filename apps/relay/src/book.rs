@@ -327,7 +327,7 @@ impl Book {
     ) -> Vec<Change> {
         let empty = Change { waiting: waiting.clone(), ..Change::default() };
         let mut shares = vec![empty; self.workers.len()];
-        let worker = |id: RuleId| (id.spread() % self.workers.len() as u64) as usize;
+        let worker = |id: RuleId| id.worker(self.workers.len());
         gone.iter().for_each(|id| shares[worker(*id)].remove.push(*id));
         for rule in come {
             shares[worker(RuleId::of(&rule.input))].add.push(Arc::clone(rule));

@@ -35,12 +35,15 @@ pub struct Policy {
     pub local_groups: bool,
     /// Whether an address is this machine's own; asked for few.
     pub is_own: fn(IpAddr) -> bool,
+    /// The workers that rules are spread over, each with sockets of the kernel's; none where inputs are no such sockets.
+    pub socket_workers: usize,
 }
 
 impl Default for Policy {
     /// Nothing is allowed, and of the machine's own addresses those are known that every machine has.
     fn default() -> Policy {
-        Policy { allow: Vec::new(), local_groups: false, is_own: |ip| ip.is_loopback() }
+        let is_own = |ip: IpAddr| ip.is_loopback();
+        Policy { allow: Vec::new(), local_groups: false, is_own, socket_workers: 1 }
     }
 }
 
@@ -90,6 +93,9 @@ pub fn check(rules: &[&Rule], policy: &Policy) -> Result<(), RuleError> {
         check_rule(at, rule, policy)?;
     }
     no_input_twice(rules)?;
+    if policy.socket_workers > 0 {
+        no_socket_in_the_way(rules, policy.socket_workers)?;
+    }
     let ports = rules.iter().map(|rule| 1 + rule.outputs.len()).sum::<usize>();
     if ports > PortId::OPEN_MAX {
         return whole(format!(
@@ -310,6 +316,55 @@ fn no_input_twice(rules: &[&Rule]) -> Result<(), RuleError> {
     Ok(())
 }
 
+/// Groups stand beside each other at one UDP port, for each socket there is given a copy. What is sent to a host is given
+/// to one socket, so another that might be given it is in the way.
+fn no_socket_in_the_way(rules: &[&Rule], workers: usize) -> Result<(), RuleError> {
+    let in_the_way = |a: &Input, b: &Input| {
+        let (Some(one), Some(other)) = (a.bind(), b.bind()) else { return None };
+        let meets =
+            one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+        let is_apart = a.interface != b.interface && a.interface.is_some() && b.interface.is_some();
+        if !meets || is_apart {
+            return None;
+        }
+        let worker = |input| RuleId::of(input).worker(workers);
+        match one == other && a.interface == b.interface {
+            true if worker(a) == worker(b) => None,
+            true => {
+                Some("they are one socket's, but two workers'; use one worker, or another UDP port")
+            }
+            false if one == other => {
+                Some("give both the same interface, each one of its own, or another UDP port")
+            }
+            false => Some("give each an interface of its own, or another UDP port"),
+        }
+    };
+    // Those of groups, and the others.
+    let mut seen: HashMap<_, [Vec<usize>; 2]> = HashMap::new();
+    for (at, rule) in rules.iter().enumerate() {
+        let input = &rule.input;
+        let is_v4 = input.destination().is_some_and(|ip| ip.is_ipv4());
+        let [groups, hosts] = seen.entry((input.port, is_v4)).or_default();
+        let of_groups = groups.iter().filter(|_| input.group.is_none());
+        let found = hosts
+            .iter()
+            .chain(of_groups)
+            .find_map(|other| in_the_way(input, &rules[*other].input).map(|hint| (*other, hint)));
+        if let Some((other, hint)) = found {
+            let why = format!(
+                "the kernel gives what is sent to a host at UDP port {} to one socket, and rule {} ({}) wants it too: \
+                 {hint}",
+                input.port,
+                other + 1,
+                rules[other].input
+            );
+            return Err(refused(at, rule, None, why));
+        }
+        if input.group.is_some() { groups.push(at) } else { hosts.push(at) }
+    }
+    Ok(())
+}
+
 /// Whether what leaves by `output` may come in by `input`, as far as can be known without opening either.
 fn meets(output: &Output, input: &Input, policy: &Policy) -> bool {
     let ip = output.destination.ip();
@@ -409,6 +464,7 @@ mod tests {
             allow: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
             local_groups: false,
             is_own: |ip| ip == IpAddr::from([192, 0, 2, 1]),
+            socket_workers: 1,
         }
     }
 
@@ -495,6 +551,54 @@ mod tests {
         assert!(verdict(&[to_us]).expect_err("ours").contains("come in again"));
         let elsewhere = to_us.replace("192.0.2.1", "192.0.2.2");
         assert_eq!(verdict(&[&elsewhere]), Ok(()), "another machine's");
+    }
+
+    #[test]
+    fn a_host_and_a_group_at_one_udp_port_share_a_socket_or_are_refused() {
+        let inputs = |inputs: [&str; 2], socket_workers| {
+            let rules = inputs.map(|input| {
+                let input = input.replace('\'', "\"");
+                rule(&format!(
+                    r#"{{"input":{{{input}}},"outputs":[{{"destination":"239.9.9.9:9"}}]}}"#
+                ))
+            });
+            let policy = Policy { socket_workers, ..policy() };
+            let turned = [&rules[1], &rules[0]];
+            let both = [check(&[&rules[0], &rules[1]], &policy), check(&turned, &policy)];
+            assert_eq!(both[0].is_ok(), both[1].is_ok(), "{inputs:?}: by their order");
+            both.into_iter().find_map(Result::err).map(|why| why.to_string())
+        };
+        let group = "'group':'239.1.1.1','port':5000,'interface':'eth1'";
+        let anywhere = "'group':'239.1.1.1','port':5000";
+        for (other, says) in [
+            ("'address':'192.0.2.1','port':5000", "each an interface of its own"),
+            (
+                "'address':'192.0.2.1','port':5000,'interface':'eth1'",
+                "each an interface of its own",
+            ),
+            ("'family':'ipv4','port':5000", "both the same interface"),
+        ] {
+            let why = inputs([group, other], 1).expect(other);
+            assert!(why.contains(says) && why.contains("rule 1") && why.contains("5000"), "{why}");
+            assert_eq!(inputs([group, other], 0), None, "{other}: no socket of the kernel's");
+        }
+        for other in [
+            "'address':'192.0.2.1','port':5000,'interface':'eth2'",
+            "'family':'ipv4','port':5000,'interface':'eth2'",
+            "'family':'ipv4','port':5000,'interface':'eth1'",
+            "'family':'ipv6','port':5000",
+            "'address':'192.0.2.1','port':5001",
+            "'group':'239.1.1.2','port':5000",
+        ] {
+            assert_eq!(inputs([group, other], 1), None, "{other}");
+        }
+        let family = "'family':'ipv4','port':5000";
+        assert_eq!(inputs([anywhere, family], 1), None);
+        // Of many workers two rules have two.
+        let workers = (2..50).filter(|workers| inputs([anywhere, family], *workers).is_some());
+        assert!(workers.count() > 30);
+        let address = "'address':'192.0.2.1','port':5000";
+        assert!(inputs([family, address], 1).is_some());
     }
 
     #[test]

@@ -174,7 +174,8 @@ Examples:
             let (allow, local_groups) = followed.permitted();
             (file.allow, file.local_groups) = (allow.to_vec(), local_groups);
         }
-        let policy = file.policy(&arguments.allow, arguments.local_groups);
+        let mut policy = file.policy(&arguments.allow, arguments.local_groups);
+        policy.socket_workers = if on.lane.is_the_kernels() { on.workers } else { 0 };
         if let Some(path) = &arguments.config {
             let checked = file.check(&policy);
             checked.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;

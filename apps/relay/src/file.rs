@@ -136,6 +136,7 @@ impl RuleFile {
             allow: self.allow.iter().chain(allow).copied().collect(),
             local_groups: self.local_groups || local_groups,
             is_own: can_bind,
+            ..Policy::default()
         }
     }
 

@@ -272,9 +272,9 @@ impl RuleId {
         RuleId((hash ^ hash >> 48) & ((1 << (4 * ID_DIGITS)) - 1))
     }
 
-    /// A number to spread rules by.
-    pub(crate) fn spread(self) -> u64 {
-        self.0
+    /// Which of so many workers has the rule.
+    pub(crate) fn worker(self, workers: usize) -> usize {
+        (self.0 % workers as u64) as usize
     }
 }
 
