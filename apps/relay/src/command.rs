@@ -14,7 +14,7 @@ use crate::{
     verb,
 };
 use clap::Args;
-use laneway_core::DropReason;
+use laneway_core::{DropReason, RCVBUF_BYTES_DEFAULT};
 use laneway_kinds::{
     Account, AppCommand, AppVerb, ArmPlace, Ask, CABLE_BITS, Capability, Confines, Failure, Fanout,
     FanoutOutput, Finished, Forbidden, Line, On, Own, RunReport, Session, Shape, Traffic, Watched,
@@ -27,6 +27,7 @@ use std::{
     fs,
     net::{SocketAddr, SocketAddrV4},
     path::PathBuf,
+    str::FromStr,
     sync::{Arc, Mutex},
 };
 
@@ -273,6 +274,10 @@ Examples:
                 "rules that come later may have ports from {min} up; for others begin with one, or with --keep-privileges"
             ));
         }
+        // Inputs are opened behind the lane, when a run has given up what goes beyond the host's limits.
+        if on.lane.is_the_kernels() && !on.spec.names_any(&["rcvbuf"]) && !exceeds_limits() {
+            lines.extend(sysctl("net/core/rmem_max").and_then(shorter_queues));
+        }
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
@@ -474,8 +479,31 @@ const PRIORITY_FREE_MAX: u32 = 6;
 /// The first UDP port that takes no privilege.
 fn unprivileged_port_min() -> u16 {
     const USUAL: u16 = 1024;
-    let set = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-    set.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
+    sysctl("net/ipv4/ip_unprivileged_port_start").unwrap_or(USUAL)
+}
+
+fn sysctl<N: FromStr>(name: &str) -> Option<N> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
+}
+
+/// Whether this thread may have buffers beyond the host's limits (CAP_NET_ADMIN).
+fn exceeds_limits() -> bool {
+    const NET_ADMIN: u32 = 12;
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    effective.is_some_and(|set| set >> NET_ADMIN & 1 == 1)
+}
+
+/// What is reported where the host lets an input queue less than it would.
+fn shorter_queues(most: usize) -> Option<String> {
+    let wanted = RCVBUF_BYTES_DEFAULT;
+    (most < wanted).then(|| {
+        format!(
+            "each input may queue {most} bytes (net.core.rmem_max) and not {wanted}: raise that, or begin as root with the \
+             knob rcvbuf={wanted} or with --keep-privileges"
+        )
+    })
 }
 
 /// Outputs whose figures are shown one by one to readers of metrics; of more, `laneway relay status` tells.
@@ -681,4 +709,18 @@ fn rule_of(arguments: &RelayArguments) -> Result<Option<Rule>, Failure> {
     };
     let outputs = arguments.output.iter().map(|to| Output::to(to.address, to.interface.clone()));
     Ok(Some(Rule { name: None, input, outputs: outputs.collect(), bytes_per_second: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_the_host_shortens_are_reported_and_others_are_not() {
+        let line = shorter_queues(212_992).expect("less than is wanted");
+        for part in ["212992 bytes", "net.core.rmem_max", "4194304", "rcvbuf="] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        assert_eq!(shorter_queues(RCVBUF_BYTES_DEFAULT), None);
+    }
 }
