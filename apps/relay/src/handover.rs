@@ -11,9 +11,10 @@
 //!     taken ───────────────────────────────▶ ends; its outputs' counts are its own
 //! ```
 //!
-//! What must always hold: at no time do two processes take from one socket. Whatever the successor does instead of its
-//! next line, be it to die, this relay goes on. Where this relay dies in the middle, the successor has what it
-//! needs, and goes on with it.
+//! What must always hold: at no time do two processes take from one socket, but where a successor's report is late:
+//! then this relay has gone on, and the report ends it. One successor at a time has an offer. Whatever the successor
+//! does instead of its next line, be it to die, this relay goes on. Where this relay dies in the middle, the successor
+//! has what it needs, and goes on with it.
 //!
 //! On lanes without sockets of the kernel's own the successor is given the rules alone, this relay ends first, and
 //! what arrives in between is lost; the offer says so.
@@ -40,7 +41,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -48,6 +49,8 @@ use std::{
 pub(crate) const FORMAT: u32 = 1;
 /// How long a successor may take from the report that neither receives to its own that it does.
 const TAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long a successor that asks waits until another that asked before is gone.
+const PLACE_WAIT: Duration = Duration::from_secs(2);
 /// How long this relay keeps the conversation open while it ends.
 const END_WAIT: Duration = Duration::from_secs(60);
 
@@ -109,7 +112,63 @@ pub(crate) struct Predecessor {
     /// Ends the run; true: a successor is spoken to at the same path.
     pub(crate) leave: Box<dyn Fn(bool) + Send + Sync>,
     /// What the last offer was.
-    pub(crate) last: std::sync::Mutex<Option<Last>>,
+    pub(crate) last: Mutex<Option<Last>>,
+    pub(crate) place: Arc<Place>,
+}
+
+/// The one successor that has an offer. Of two, the second would take the end of this relay for its death, and go on
+/// beside the first.
+#[derive(Default)]
+pub(crate) struct Place {
+    stage: Mutex<Stage>,
+    has_changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Free,
+    Offered,
+    /// A successor receives.
+    Followed,
+}
+
+/// A successor that has an offer, until its conversation ends.
+struct Seat(Arc<Place>);
+
+impl Place {
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        // It is one assignment.
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place, as soon as one that has left is gone.
+    fn enter(self: &Arc<Place>) -> Result<Seat, String> {
+        let is_offered = |stage: &mut Stage| *stage == Stage::Offered;
+        let waited = self.has_changed.wait_timeout_while(self.stage(), PLACE_WAIT, is_offered);
+        let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match *stage {
+            Stage::Free => *stage = Stage::Offered,
+            Stage::Offered => {
+                return Err(
+                    "another relay is about to take over; wait for it, or end it".to_owned()
+                );
+            }
+            Stage::Followed => return Err("another relay has taken over; ask that one".to_owned()),
+        }
+        drop(stage);
+        Ok(Seat(Arc::clone(self)))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut stage = self.0.stage();
+        if *stage == Stage::Offered {
+            *stage = Stage::Free;
+            self.0.has_changed.notify_all();
+        }
+    }
 }
 
 /// What was offered.
@@ -119,17 +178,32 @@ pub(crate) struct Last {
     generation: u64,
     with_sockets: bool,
     with_control: bool,
+    /// The successor has not reported in time that it receives, and this relay goes on; it may report yet.
+    is_late: bool,
 }
 
 impl Predecessor {
     /// Answers `handover`.
     pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> LineAnswer {
-        match self.prepare(asked) {
-            Err(why) => LineAnswer::Wrong(json!({ "error": why }).to_string()),
-            Ok((line, descriptors)) => LineAnswer::Streamed(Box::new(move |writer| {
+        let offered = self.place.enter().and_then(|seat| Ok((seat, self.prepare(asked)?)));
+        match offered {
+            Err(why) => wrong(&why),
+            Ok((seat, (line, descriptors))) => LineAnswer::Streamed(Box::new(move |writer| {
+                writer.keep(seat);
                 write_with(writer, &line, &descriptors)
             })),
         }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Last>> {
+        // It is one assignment.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the run: another receives from now on, and what is left here is not offered again.
+    fn follow(&self, last: Last) {
+        *self.place.stage() = Stage::Followed;
+        (self.leave)(last.with_control);
     }
 
     fn prepare(&self, asked: &Asked) -> Result<(String, Vec<OwnedFd>), String> {
@@ -186,24 +260,24 @@ impl Predecessor {
             lost: lost.map(str::to_owned),
         };
         let line = serde_json::to_string(&offer).map_err(|error| error.to_string())?;
-        let last = Last { generation, with_sockets, with_control: control };
-        *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(last);
+        let last = Last { generation, with_sockets, with_control: control, is_late: false };
+        *self.last() = Some(last);
         Ok((line, descriptors))
     }
 
     /// Answers `take`.
     pub(crate) fn take(self: &Arc<Self>, offer: u64) -> LineAnswer {
-        let last = *self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let last = *self.last();
         let Some(last) = last.filter(|last| last.generation == offer) else {
             let why =
                 format!("nothing was offered as {offer}, or not any more; ask for `handover`");
-            return LineAnswer::Wrong(json!({ "error": why }).to_string());
+            return wrong(&why);
         };
         let this = Arc::clone(self);
         LineAnswer::Streamed(Box::new(move |writer| {
             if !last.with_sockets {
                 writer.write(&json!({ "ends": true }).to_string())?;
-                (this.leave)(last.with_control);
+                this.follow(last);
                 // The conversation ends when the run has.
                 writer.reaction(END_WAIT);
                 return Ok(());
@@ -213,14 +287,38 @@ impl Predecessor {
                 Err(why) => return writer.write(&json!({ "error": why }).to_string()),
             };
             writer.write(&json!({ "ceased": true }).to_string())?;
-            // With any answer it is there to receive; one that is gone or silent does not.
-            if writer.reaction(TAKE_WAIT) == Reaction::Speaks {
-                ceased.over();
-                (this.leave)(last.with_control);
+            // With any answer it is there to receive; one that is gone does not, and one that is silent not yet.
+            match writer.reaction(TAKE_WAIT) {
+                Reaction::Speaks => {
+                    ceased.over();
+                    this.follow(last);
+                }
+                Reaction::Listens => *this.last() = Some(Last { is_late: true, ..last }),
+                Reaction::Left => {}
             }
             Ok(())
         }))
     }
+
+    /// Answers `taken`. In time, it was heard before; late, there are two, and this one ends.
+    pub(crate) fn taken(&self) -> LineAnswer {
+        let late = self.last().filter(|last| last.is_late);
+        let Some(last) = late.filter(|_| *self.place.stage() != Stage::Followed) else {
+            return LineAnswer::Done(json!({}).to_string());
+        };
+        match self.book.cease(last.generation) {
+            Err(why) => wrong(&why),
+            Ok(ceased) => {
+                ceased.over();
+                self.follow(last);
+                LineAnswer::Done(json!({}).to_string())
+            }
+        }
+    }
+}
+
+fn wrong(why: &str) -> LineAnswer {
+    LineAnswer::Wrong(json!({ "error": why }).to_string())
 }
 
 /// Writes a line with as many descriptors as go along, and the rest beside further lines.
@@ -347,10 +445,22 @@ impl Successor {
         }
     }
 
-    /// Says that this one receives.
-    pub(crate) fn taken(&mut self) {
-        // One that is gone needs no report.
-        let _ = serde_json::to_string(&Request::Taken {}).map(|line| self.client.say(&line, &[]));
+    /// Reports that this one receives.
+    ///
+    /// # Errors
+    /// It was too late: the other goes on. Why.
+    pub(crate) fn taken(&mut self) -> Result<(), String> {
+        let line = serde_json::to_string(&Request::Taken {}).map_err(|error| error.to_string())?;
+        let mut heard = self.client.say(&line, &[]).and_then(|()| self.client.hear());
+        if matches!(heard, Ok(Heard::End)) {
+            // That was the end of the answer to `take`.
+            heard = self.client.hear();
+        }
+        match heard {
+            Ok(Heard::Wrong(text)) => Err(error_of(&text)),
+            // One that is gone needs no report.
+            Ok(Heard::Line(_) | Heard::End) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits until the process that was followed has closed its lane.

@@ -141,6 +141,7 @@ impl Talks {
             listener: Box::new(listener),
             leave: Box::new(leave),
             last: Mutex::default(),
+            place: Arc::default(),
         };
         let supervisor = Supervisor::of_environment();
         Arc::new(Speaker { predecessor: Arc::new(predecessor), supervisor })
@@ -181,7 +182,7 @@ fn follow(
         let taken = followed.take().map_err(|why| format!("cannot take over: {why}"))?;
         book.receive()?;
         if taken == Taken::Whole {
-            followed.taken();
+            followed.taken().map_err(|why| format!("cannot take over: {why}"))?;
         }
     }
     let Some(mut control) = followed.control() else { return Ok(()) };
@@ -219,6 +220,7 @@ impl Answerer for Speaker {
             }
             Ok(Request::Handover(asked)) => self.predecessor.offer(&asked),
             Ok(Request::Take { offer }) => self.predecessor.take(offer),
+            Ok(Request::Taken {}) => self.predecessor.taken(),
             Ok(Request::Replace { .. }) => {
                 self.supervisor.reloading(Duration::from_nanos(monotonic_ns()));
                 let answer = line_answer(answer(book, line));

@@ -177,9 +177,9 @@ fn numbered<R>(world: &World, test: impl FnOnce() -> R) -> (R, Vec<u32>, u32) {
     })
 }
 
-/// Begins a relay that is to follow the one at the control socket.
+/// Begins a relay that is to follow the one at the control socket, whose path it spells in its own way.
 fn follow(world: &World, lane: &str, rest: &[&str]) -> Running {
-    let control = world.control();
+    let control = world.folder.file("./relay.sock");
     let mut command = world.relay.command(LANEWAY);
     command.args(["run", "relay", "--json", "--lane", lane, "--take-over", &control]);
     command.args(["--control", &control]).args(rest);

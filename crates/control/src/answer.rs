@@ -3,6 +3,7 @@
 use crate::rights::send;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, recv};
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -80,11 +81,24 @@ pub struct AnswerWriter<'a> {
     client: &'a UnixStream,
     /// It had sent its next line before the answer began.
     is_answered: bool,
+    kept: &'a mut Kept,
 }
 
+/// What is dropped when a conversation ends.
+pub(crate) type Kept = Vec<Box<dyn Any + Send>>;
+
 impl<'a> AnswerWriter<'a> {
-    pub(crate) fn new(client: &'a UnixStream, is_answered: bool) -> AnswerWriter<'a> {
-        AnswerWriter { client, is_answered }
+    pub(crate) fn new(
+        client: &'a UnixStream,
+        is_answered: bool,
+        kept: &'a mut Kept,
+    ) -> AnswerWriter<'a> {
+        AnswerWriter { client, is_answered, kept }
+    }
+
+    /// Keeps a value until the conversation ends, however it does: for what lasts as long as this client is there.
+    pub fn keep(&mut self, value: impl Any + Send) {
+        self.kept.push(Box::new(value));
     }
 
     /// Says whole lines, none of them empty.

@@ -162,7 +162,11 @@ impl Client {
         self.is_refused |= refused.is_some();
         self.heard += 1;
         Ok(match (&*text, self.is_refused) {
-            ("", _) => Heard::End,
+            ("", _) => {
+                // The next line is another answer's.
+                (self.heard, self.is_refused) = (0, false);
+                Heard::End
+            }
             (text, true) => Heard::Wrong(refused.unwrap_or(text).to_owned()),
             (text, false) => Heard::Line(text.to_owned()),
         })

@@ -1,7 +1,7 @@
 //! The server's side of one conversation.
 
 use crate::REFUSED;
-use crate::answer::{AnswerWriter, Answerer, LineAnswer, framed};
+use crate::answer::{AnswerWriter, Answerer, Kept, LineAnswer, framed};
 use crate::lines::{Next, next_line};
 use crate::rights::{DESCRIPTORS_MAX, Missing, Wire, send};
 use std::io::{self, BufReader, Write};
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::Result<()> {
     let bytes_max = answerer.line_bytes_max();
     let mut input = BufReader::new(Wire::new(client, DESCRIPTORS_MAX));
-    let mut line = Vec::new();
+    let (mut line, mut kept) = (Vec::new(), Kept::new());
     loop {
         match next_line(&mut input, &mut line, bytes_max)? {
             Next::Line => {}
@@ -53,7 +53,7 @@ pub(crate) fn converse(mut client: &UnixStream, answerer: &dyn Answerer) -> io::
                 send(client, format!("{}\n", framed(&lines)).as_bytes(), &borrowed)?;
             }
             LineAnswer::Streamed(write_lines) => {
-                let mut writer = AnswerWriter::new(client, !input.buffer().is_empty());
+                let mut writer = AnswerWriter::new(client, !input.buffer().is_empty(), &mut kept);
                 // Whether there was no more or the client had enough: the answer ends.
                 let _ = write_lines(&mut writer);
                 client.write_all(b"\n")?;

@@ -1,12 +1,15 @@
 //! Relays of other versions, and relays that end in the middle, as a successor meets them.
 
 use super::*;
+use crate::desk::{Answer, Order};
 use laneway_control::{Answerer, ControlSocket};
+use laneway_core::Bell;
 use std::{
     net::UdpSocket,
     path::PathBuf,
     process,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread::{self, JoinHandle},
 };
 
 /// Says the same to every client, with so many sockets beside it.
@@ -25,12 +28,87 @@ impl Answerer for Parrot {
 }
 
 fn parrot(says: &str, sockets: usize) -> (ControlSocket, PathBuf) {
+    served(Arc::new(Parrot(says.to_owned(), sockets)))
+}
+
+fn served(answerer: Arc<dyn Answerer>) -> (ControlSocket, PathBuf) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("laneway-handover-{}-{n}", process::id()));
     let mut socket = ControlSocket::open(&path).expect("a free path");
-    socket.serve(Arc::new(Parrot(says.to_owned(), sockets))).expect("a thread");
+    socket.serve(answerer).expect("a thread");
     (socket, path)
+}
+
+/// A relay without rules, whose worker has no sockets to share.
+struct Running {
+    predecessor: Arc<Predecessor>,
+    /// How often its end was asked for.
+    ends: Arc<AtomicU32>,
+    path: PathBuf,
+    _socket: ControlSocket,
+    is_over: Arc<AtomicBool>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn new() -> Running {
+        let book = Arc::new(Book::new(Vec::new(), Policy::default(), 1).expect("an empty set"));
+        let (mailbox, is_over) = (book.mailbox(0), Arc::new(AtomicBool::new(false)));
+        let over = Arc::clone(&is_over);
+        let worker = thread::spawn(move || {
+            let bell = Bell::new().expect("a descriptor");
+            mailbox.attend(&bell);
+            while !over.load(Ordering::Relaxed) {
+                bell.wait(Duration::from_millis(5));
+                bell.answer();
+                if let Some(order) = mailbox.take() {
+                    mailbox.answer(match order {
+                        Order::Share => Answer::Shared(Some(Vec::new())),
+                        _ => Answer::Done,
+                    });
+                }
+            }
+        });
+        let ends = Arc::new(AtomicU32::new(0));
+        let ended = Arc::clone(&ends);
+        let predecessor = Arc::new(Predecessor {
+            book,
+            lane: "socket".to_owned(),
+            listener: Box::new(|| None),
+            leave: Box::new(move |_| {
+                ended.fetch_add(1, Ordering::SeqCst);
+            }),
+            last: Mutex::default(),
+            place: Arc::default(),
+        });
+        let (_socket, path) = served(Arc::new(Speaks(Arc::clone(&predecessor))));
+        Running { predecessor, ends, path, _socket, is_over, worker: Some(worker) }
+    }
+
+    fn ends(&self) -> u32 {
+        self.ends.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.worker.take().map(JoinHandle::join);
+    }
+}
+
+struct Speaks(Arc<Predecessor>);
+
+impl Answerer for Speaks {
+    fn answer(&self, line: &str) -> LineAnswer {
+        match serde_json::from_str(line).expect("a successor's line") {
+            Request::Handover(asked) => self.0.offer(&asked),
+            Request::Take { offer } => self.0.take(offer),
+            Request::Taken {} => self.0.taken(),
+            other => panic!("{other:?} is no successor's"),
+        }
+    }
 }
 
 fn ask(path: &Path) -> Result<Successor, String> {
@@ -106,10 +184,53 @@ fn one_that_ends_in_the_middle_leaves_its_sockets_and_one_that_refuses_goes_on()
     let mut successor = ask(&path).expect("as named");
     drop(socket);
     assert_eq!(successor.take(), Ok(Taken::Gone));
-    successor.taken();
+    assert_eq!(successor.taken(), Ok(()));
     assert_eq!(successor.wait_for_end(), Ok(()));
     // One that says something else has not ceased.
     let (_socket, path) = parrot(&text(&offer()), 1);
     let mut successor = ask(&path).expect("as named");
     successor.take().expect_err("its answer was another");
+}
+
+/// Why there is no offer.
+fn refused(path: &Path) -> String {
+    match ask(path) {
+        Err(why) => why,
+        Ok(_) => panic!("there is an offer"),
+    }
+}
+
+#[test]
+fn of_two_successors_one_has_an_offer_and_behind_it_none() {
+    let relay = Running::new();
+    let first = ask(&relay.path).expect("an offer");
+    let why = refused(&relay.path);
+    assert!(why.contains("another relay is about to take over"), "{why}");
+    // One that leaves makes room.
+    drop(first);
+    let mut next = ask(&relay.path).expect("an offer");
+    assert_eq!((next.take(), next.taken(), relay.ends()), (Ok(Taken::Whole), Ok(()), 1));
+    drop(next);
+    let why = refused(&relay.path);
+    assert!(why.contains("another relay has taken over"), "{why}");
+    assert_eq!(relay.ends(), 1);
+}
+
+#[test]
+fn a_late_report_ends_the_relay_unless_its_rules_have_changed_meanwhile() {
+    for has_changed in [false, true] {
+        let relay = Running::new();
+        let mut late = ask(&relay.path).expect("an offer");
+        // What `take` leaves behind when its time is up.
+        let last = relay.predecessor.last().expect("an offer");
+        *relay.predecessor.last() = Some(Last { is_late: true, ..last });
+        if has_changed {
+            relay.predecessor.book.replace(Vec::new(), false).expect("an empty set");
+            let why = late.taken().expect_err("the other has other rules");
+            assert!(why.contains("have changed"), "{why}");
+        } else {
+            assert_eq!(late.taken(), Ok(()));
+        }
+        assert_eq!(relay.ends(), u32::from(!has_changed));
+    }
 }

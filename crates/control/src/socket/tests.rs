@@ -34,6 +34,10 @@ impl Answerer for Arc<Echo> {
                 let kept = std::mem::take(&mut *self.kept.lock().unwrap());
                 LineAnswer::Handed(format!("{} of them\n", kept.len()), kept)
             }
+            "keep" => LineAnswer::Streamed(Box::new(move |writer: &mut AnswerWriter<'_>| {
+                writer.keep(Leaves(echo));
+                writer.write("kept")
+            })),
             "watch" => LineAnswer::Streamed(Box::new(move |writer: &mut AnswerWriter<'_>| {
                 let mut tick = || -> Result<(), Gone> {
                     for i in 0.. {
@@ -57,6 +61,15 @@ impl Answerer for Arc<Echo> {
         let count = descriptors.len();
         self.kept.lock().unwrap().extend(descriptors);
         LineAnswer::Done(format!("took {count}\n"))
+    }
+}
+
+/// Counts its end as one of what goes on.
+struct Leaves(Arc<Echo>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.gone.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -297,6 +310,22 @@ fn a_file_that_replaced_ours_is_not_removed() {
     drop(served.socket);
     assert_eq!(fs::read(&served.path).unwrap(), b"theirs");
     fs::remove_file(&served.path).unwrap();
+}
+
+#[test]
+fn what_an_answer_keeps_lasts_as_long_as_the_conversation() {
+    let served = served("kept");
+    let gone = || served.echo.gone.load(Ordering::SeqCst);
+    for (n, ends) in ["quit", "panic"].into_iter().enumerate() {
+        let mut client = Client::connect(&served.path).unwrap();
+        for line in ["keep", "one", "no"] {
+            client.ask(line).unwrap();
+        }
+        assert_eq!(gone(), n);
+        // However it ends.
+        client.say(ends, &[]).unwrap();
+        until("it is dropped", || gone() == n + 1);
+    }
 }
 
 #[test]
