@@ -214,6 +214,7 @@ impl Asked {
             keeps_flows: self.asks.keeps_flows || for_stack,
             for_stack,
             never_transmits: self.asks.never_transmits,
+            outlives_interfaces: self.asks.outlives_interfaces,
         }
     }
 }

@@ -108,7 +108,7 @@ impl AppKind for KvKind {
 
     fn asks(run: &KvRun) -> Asks {
         let datagrams = run.udp.as_ref().map(|udp| udp.listen.clone()).unwrap_or_default();
-        Asks { service: run.service.clone(), datagrams, keeps_flows: true, never_transmits: false }
+        Asks { service: run.service.clone(), datagrams, keeps_flows: true, ..Asks::default() }
     }
 
     fn streams(run: &KvRun, place: Place<'_>) -> Result<Tls<Kv>, LaneError> {

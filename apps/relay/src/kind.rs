@@ -94,7 +94,7 @@ impl AppKind for RelayKind {
     fn asks(run: &RelayRun) -> Asks {
         // Its ports are opened by its rules.
         let service = Service { own: run.own.clone(), ..Service::default() };
-        Asks { service, keeps_flows: true, ..Asks::default() }
+        Asks { service, keeps_flows: true, outlives_interfaces: true, ..Asks::default() }
     }
 
     fn datagrams(run: &RelayRun, place: Place<'_>) -> Result<Relay, LaneError> {

@@ -6,6 +6,7 @@ use laneway_core::{FrameLane, Lane, PortId};
 use laneway_netns::{Mac, Namespace, VethEnd, VethOptions, VethPair};
 use laneway_packet::{OpenOptions, PacketLane};
 use laneway_testkit::skip;
+use laneway_xdp::PassGuard;
 use serde_json::Value;
 use std::{
     cell::Cell,
@@ -306,15 +307,19 @@ fn until_member(world: &World, interface: &str) {
 }
 
 #[test]
-fn on_lanes_of_frames_an_interface_that_is_gone_is_reported_and_the_others_go_on() {
+fn on_lanes_of_interfaces_one_that_is_gone_is_reported_and_the_others_go_on() {
     let Some(world) = World::new() else { return };
     let rules = world.rules("rules.toml", RULES);
-    for lane in ["packet", "afxdp", "dpdk:net_af_packet,no-huge"] {
+    for lane in ["packet", "afxdp", "dpdk:net_af_packet,no-huge", "xdp"] {
+        let in_kernel = lane == "xdp";
         if lane.starts_with("dpdk") && !laneway_dpdk::DpdkLane::is_built() {
             skip("this program carries no DPDK");
             continue;
         }
         let cable = lay_out1(&world);
+        // An end of a veth takes redirected frames only with a program of its own.
+        let pass = |end| world.sink.enter(move || PassGuard::attach(end)).expect("a namespace");
+        let guards = ["dst0", "dst1"].map(|end| in_kernel.then(|| pass(end).expect("it attaches")));
         let addresses = "192.0.2.1/24@in0,198.51.100.1/24@out0,203.0.113.1/24@out1";
         let running = world.start(lane, &["--config", &rules, "--address", addresses]);
         let source = world.at_source("0.0.0.0:0");
@@ -336,8 +341,32 @@ fn on_lanes_of_frames_an_interface_that_is_gone_is_reported_and_the_others_go_on
                 .as_ref()
                 .is_some_and(|why| why.contains("`out1`") && why.contains("gone"))
         });
-        // A lane may look for its interfaces now and then; from then on what is sent there has a name.
         let next = Cell::new(60);
+        if in_kernel {
+            let name = "gone.toml";
+            let more = world.rules(name, &RULES.replace("203.0.113.4:6001", "239.7.7.7:5000"));
+            let refused = world.ask(&["replace", &more]);
+            let why = text(&refused.stderr);
+            assert!(
+                !refused.status.success() && why.contains("`out1` of this run is gone"),
+                "{why}"
+            );
+            let one = RULES.lines().filter(|line| !line.contains("out1"));
+            let one = one.collect::<Vec<_>>().join("\n").replace("\"out0\" },", "\"out0\" } ]");
+            let one = world.rules(name, &one);
+            relays(next.replace(next.get() + 1), false);
+            let account = {
+                world.done(&["replace", &one]);
+                relays(next.replace(next.get() + 1), false);
+                running.account(lane)
+            };
+            // The last one was to leave once.
+            assert_eq!(account["copies"]["asked"], 2 * next.get() - 1, "{account:#}");
+            assert!(account["copies"]["passed_over"].as_u64() > Some(0), "{account:#}");
+            drop(guards);
+            continue;
+        }
+        // A lane may look for its interfaces now and then; from then on what is sent there has a name.
         until(&world, "what does not leave is named", |state| {
             relays(next.replace(next.get() + 1), false);
             state["rules"][0]["outputs"][1]["drops"]["no_route"].as_u64() > Some(0)

@@ -53,6 +53,8 @@ pub struct Asks {
     pub keeps_flows: bool,
     /// The app sends nothing.
     pub never_transmits: bool,
+    /// The app goes on where one of several interfaces of its kernel half is gone.
+    pub outlives_interfaces: bool,
 }
 
 /// The worker that an app is built for, when its lane is open.

@@ -31,6 +31,8 @@ pub struct Opening<'a> {
     pub for_stack: bool,
     /// The app sends nothing: a kernel half only passes and drops.
     pub never_transmits: bool,
+    /// A kernel half goes on where one of several interfaces is gone.
+    pub outlives_interfaces: bool,
 }
 
 impl<'a> Opening<'a> {
@@ -46,6 +48,7 @@ impl<'a> Opening<'a> {
             keeps_flows: false,
             for_stack: false,
             never_transmits: false,
+            outlives_interfaces: false,
         }
     }
 }
@@ -238,6 +241,8 @@ pub struct Request {
     pub force: bool,
     /// The app sends nothing.
     pub never_transmits: bool,
+    /// A kernel half goes on where one of several interfaces is gone.
+    pub outlives_interfaces: bool,
 }
 
 impl Request {
@@ -256,6 +261,7 @@ impl Opening<'_> {
             listen: self.listen.to_vec(),
             force: self.force,
             never_transmits: self.never_transmits,
+            outlives_interfaces: self.outlives_interfaces,
         }
     }
 

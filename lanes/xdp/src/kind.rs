@@ -54,8 +54,8 @@ impl LaneKind for XdpKind {
     }
 
     fn kernel(request: &Request, half: KernelHalf) -> Result<XdpLane, LaneError> {
-        let Request { force, never_transmits, .. } = *request;
-        let options = Options { force, never_transmits };
+        let Request { force, never_transmits, outlives_interfaces, .. } = *request;
+        let options = Options { force, never_transmits, outlives_interfaces };
         XdpLane::open(&request.spec, &request.interfaces(), half, options)
     }
 

@@ -37,6 +37,8 @@ pub struct Options {
     /// can transmit, and nothing it sent can be dropped. The caller that opens the lane knows the app; the lane
     /// cannot tell.
     pub never_transmits: bool,
+    /// The app goes on where one of several interfaces is gone.
+    pub outlives_interfaces: bool,
 }
 
 /// A kernel half at work. Port `n` is the `n`th interface; all share one program, its maps and its
@@ -53,6 +55,7 @@ pub struct XdpLane {
     behind: Option<Behind>,
     drops_map: Option<&'static str>,
     seen_map: Option<&'static str>,
+    outlives_interfaces: bool,
     counters: Counters,
     looked: Instant,
     bell: Option<Bell>,
@@ -104,6 +107,7 @@ impl XdpLane {
             behind,
             drops_map: half.drops_map,
             seen_map: half.seen_map,
+            outlives_interfaces: options.outlives_interfaces,
             counters: Counters::default(),
             looked: Instant::now(),
             bell: None,
@@ -155,16 +159,22 @@ impl XdpLane {
             return Ok(());
         }
         self.looked = Instant::now();
-        for port in &self.ports {
+        let mut gone = Vec::new();
+        for (at, port) in self.ports.iter().enumerate() {
             if let Some(link) = &port.link
                 && !link.is_attached().map_err(in_lane)?
             {
-                return Err(LaneError::Gone {
-                    lane: LANE.to_owned(),
-                    name: port.interface.clone(),
-                });
+                gone.push(at);
             }
         }
+        let Some(first) = gone.first() else { return Ok(()) };
+        let attached = self.ports.iter().filter(|port| port.link.is_some()).count();
+        if !self.outlives_interfaces || gone.len() == attached {
+            let name = self.ports[*first].interface.clone();
+            return Err(LaneError::Gone { lane: LANE.to_owned(), name });
+        }
+        // The program is the others' as well, and its maps stay.
+        gone.into_iter().for_each(|at| self.ports[at].link = None);
         Ok(())
     }
 
@@ -276,7 +286,7 @@ impl KernelLane for XdpLane {
     ///
     /// # Errors
     /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
-    /// 100 ms); [`LaneError::Input`] when the program breaks its word on the record size.
+    /// 100 ms), or the last one of an app that outlives others; [`LaneError::Input`] when the program breaks its word on the record size.
     #[inline]
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
         let records = match self.loaded.rings() {

@@ -272,6 +272,29 @@ fn an_interface_that_disappears_ends_the_lane() {
     });
 }
 
+#[test]
+fn an_app_that_outlives_interfaces_goes_on_with_those_that_are_there() {
+    in_namespace(|| {
+        cable("left", "right");
+        cable("near", "far");
+        let options = Options { outlives_interfaces: true, ..Options::default() };
+        let spec: LaneSpec = "xdp".parse().unwrap();
+        let mut lane = XdpLane::open(&spec, &["right", "far"], half(), options).unwrap();
+        ip("link del left");
+        let near = Sender::on("near");
+        for n in 0..10 {
+            // Longer than it takes to notice.
+            assert_eq!(lane.wait(PATIENCE).unwrap(), Wake::Timeout, "{n}");
+        }
+        near.send(&frame(60));
+        assert_eq!(take_all(&mut lane, 1).len(), 1);
+        drop(near);
+        ip("link del near");
+        let gone = (0..100).find_map(|_| lane.wait(PATIENCE).err()).expect("noticed");
+        assert!(matches!(&gone, LaneError::Gone { name, .. } if name == "far"), "{gone}");
+    });
+}
+
 fn open_spread(spec: &str, half: KernelHalf) -> Result<XdpLane, LaneError> {
     let options = Options { never_transmits: true, ..Options::default() };
     XdpLane::open(&spec.parse::<LaneSpec>()?, &["right"], half, options)

@@ -147,6 +147,7 @@ impl KernelWorker {
     }
 
     fn prepare(&mut self, change: Change) -> Result<(), String> {
+        change.add.iter().try_for_each(|rule| self.refuse_gone(rule))?;
         let mut next = self.rules.clone();
         change.remove.iter().for_each(|id| drop(next.remove(id)));
         next.extend(change.add.iter().map(|rule| (RuleId::of(&rule.input), Arc::clone(rule))));
@@ -206,6 +207,15 @@ impl KernelWorker {
         if let Err(why) = done {
             self.failure.get_or_insert(why);
         }
+    }
+
+    /// Refuses a rule on an interface that is gone: the kernel takes its number into no map any more, and joins no
+    /// group there.
+    fn refuse_gone(&self, rule: &Rule) -> Result<(), String> {
+        let outputs = rule.outputs.iter().map(|output| &output.interface);
+        let mut named = [&rule.input.interface].into_iter().chain(outputs);
+        let gone = named.find_map(|name| self.gone(name.as_deref()));
+        gone.map_or(Ok(()), |why| Err(in_rule(rule, why)))
     }
 
     /// Why nothing comes in or leaves by an interface any more: programs and maps know the one that was there.
@@ -517,6 +527,40 @@ mod tests {
             assert!(why.contains("`in0`") && why.contains("gone"), "{why}");
         }
         assert_eq!(worker.gone(Some("out7")), None, "none of the run's");
+    }
+
+    #[test]
+    fn a_rule_on_an_interface_that_is_gone_is_refused_and_others_are_not() {
+        let wire = |name: &str, ifindex| {
+            let addresses = vec![(IpAddr::from([198, 51, 100, 1]), 24)];
+            Wire {
+                name: name.to_owned(),
+                ifindex,
+                own: Own { mac: [2; 6], addresses, mtu_bytes: None },
+            }
+        };
+        let table = Neighbours::default();
+        *table.0.borrow_mut() = Some([1; 6]);
+        let (bell, kernel) = (Bell::new().expect("a descriptor"), Kernel::default());
+        let wires = vec![wire("in0", 2), wire("out0", 3)];
+        let holder = Box::new(kernel.clone());
+        let worker = KernelWorker::new(Arc::default(), &bell, wires, holder, Box::new(table));
+        let mut worker = worker.expect("there are ports");
+        let mut prepare = |there: [&str; 2]| {
+            let link = |(name, index): (&str, u32)| (name.to_owned(), Link { index, is_up: true });
+            let links = there.into_iter().zip(2..).map(link).collect();
+            worker.links = Some(Arc::new(links));
+            let add = vec![rule("239.1.1.1", 1, &[])];
+            let done = worker.prepare(Change { add, ..Change::default() });
+            worker.abandon();
+            done
+        };
+        assert_eq!(prepare(["in0", "out0"]), Ok(()));
+        for there in [["in0", "other"], ["other", "out0"]] {
+            let why = prepare(there).expect_err("its number is no interface's");
+            assert!(why.contains("239.1.1.1:1 on in0") && why.contains("gone"), "{why}");
+        }
+        assert_eq!(kernel.0.borrow().len(), 0);
     }
 
     #[test]
