@@ -23,6 +23,7 @@ mod drift;
 mod entrants;
 mod expected;
 mod files;
+mod limiter;
 mod notes;
 mod pings;
 mod traced;
@@ -268,6 +269,7 @@ fn blank(
         traces: Vec::new(),
         drift: None,
         headroom: Vec::new(),
+        client_shares: Vec::new(),
         goals: Vec::new(),
         claims_of: scenario.claims_of.clone(),
         claims: Vec::new(),
@@ -344,7 +346,10 @@ fn faults(
 fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent: &Extent) {
     result.drift = drift::drift(&result.segments, result.rounds, scenario.matters);
     drift::report(result);
-    analyse::refuse_capacities(result);
+    if scenario.client.is_some() {
+        result.client_shares = clients::shares(&result.segments, result.arms.len(), extent);
+    }
+    limiter::refuse(result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;
     result.goals = demands::goals(result, trials, scenario, sought);
     result.claims = demands::claims(result, trials, scenario, sought);

@@ -102,6 +102,9 @@ pub struct RaceResult {
     /// What the generator kept of each load that is a schedule, half as much again, before the race.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headroom: Vec<Headroom>,
+    /// Where a client asks in closed loops: how busy it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_shares: Vec<ClientShare>,
     /// What the scenario demanded.
     pub goals: Vec<GoalOutcome>,
     /// Whose sentences the claims are, and where they stand.
@@ -469,6 +472,17 @@ pub struct Headroom {
     /// How it missed the schedule; empty if it kept it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+}
+
+/// How busy a client was with an arm in a closed loop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientShare {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// Index into `loads_pps`.
+    pub load: usize,
+    /// What its side used of the time in which it asked: the median of the arm's segments.
+    pub share: f64,
 }
 
 impl Headroom {

@@ -46,6 +46,14 @@ pub(crate) fn bisect<E>(
     Ok(bounds)
 }
 
+/// How near the bounds of a search in so many `steps` are, as a share: the first that failed is at most so much above
+/// the last that passed. The rates asked are the same for all, so this is what such searches cannot distinguish.
+pub(crate) fn resolution([low, high]: [u64; 2], steps: u32) -> f64 {
+    let halvings = steps.saturating_sub(2).min(f64::MANTISSA_DIGITS);
+    let range = (high as f64 / low.max(1) as f64).max(1.0);
+    range.powf(0.5f64.powi(halvings as i32)) - 1.0
+}
+
 fn middle(low: u64, high: u64) -> u64 {
     (low as f64 * high as f64).sqrt() as u64
 }
@@ -81,6 +89,25 @@ mod tests {
     fn what_lies_outside_is_reported_and_not_searched() {
         assert_eq!(search(2_000_000, 10), (Bounds { passed: Some(1_000_000), failed: None }, 1));
         assert_eq!(search(9_999, 10), (Bounds { passed: None, failed: Some(10_000) }, 2));
+    }
+
+    #[test]
+    fn the_bounds_are_as_near_as_the_resolution_says() {
+        for steps in 2..12 {
+            let known_to = resolution([10_000, 1_000_000], steps);
+            for capacity in [10_000, 34_567, 99_999, 100_001, 777_777, 999_999] {
+                let Bounds { passed: Some(passed), failed: Some(failed) } =
+                    search(capacity, steps).0
+                else {
+                    panic!("{capacity} lies between")
+                };
+                let off = failed as f64 / passed as f64 - 1.0;
+                // A middle is rounded down to a whole rate.
+                assert!((off - known_to).abs() < 1e-3, "{steps}, {capacity}: {off} {known_to}");
+            }
+        }
+        assert!((resolution([50_000, 4_000_000], 7) - 0.147).abs() < 1e-3);
+        assert_eq!([0, 1, 2].map(|steps| resolution([10, 30], steps)), [2.0; 3]);
     }
 
     #[test]

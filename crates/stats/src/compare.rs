@@ -40,6 +40,15 @@ pub struct Rule {
     /// interval as wide as the threshold hardly ever lies inside it: to find equal arms the same
     /// and not just inconclusive, ask for half the threshold.
     pub half_width_target: f64,
+    /// How far a value may be from what it stands for, all values in one direction even: that of a search is the last
+    /// rate that passed, and the truth is below the first that did not. Relative for a ratio (0.15 = 15 %), else in the
+    /// metric's unit. Intervals are that much wider at either end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resolution: f64,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 impl Rule {
@@ -49,6 +58,7 @@ impl Rule {
         direction: Direction::HigherIsBetter,
         threshold_min: 0.02,
         half_width_target: 0.02,
+        resolution: 0.0,
     };
     /// CPU or memory cost: ratio, lower is better, 2 % threshold, 2 % half-width.
     pub const COST: Self = Self { direction: Direction::LowerIsBetter, ..Self::RATE };
@@ -63,6 +73,7 @@ impl Rule {
             direction,
             threshold_min,
             half_width_target: threshold_min,
+            resolution: 0.0,
         }
     }
 }

@@ -8,10 +8,11 @@
 //!
 //! What is guaranteed, whatever the correlation among comparisons (they share the base) and however
 //! often one looks:
-//! - the chance that a race claims any difference beyond its threshold where there is none is at most
-//!   `alpha`, be it in a verdict, a goal or a claim: everything read from one interval costs once;
+//! - the chance that any verdict calls a difference beyond its threshold where there is none is at most `alpha`;
 //! - each interval covers its truth at every look with the confidence it states, at least 1 - alpha;
-//! - while nothing has been handed on, all intervals of the race cover together with 1 - alpha.
+//! - intervals that have only their own part, `alpha_each(0)`, cover all together with 1 - alpha. So any limits may be
+//!   read from them, as goals and claims do, and the chance that any is answered wrongly is at most `alpha`. What Holm
+//!   hands on is no good for them: it rests on the hypothesis of equality that was rejected, and a limit is another.
 //!
 //! A metric that no verdict rests on (shown only) need not be counted: its interval covers by itself
 //! at the rate it is given, and belongs to no claim.

@@ -15,7 +15,8 @@
 //! delivered nothing would flatter exactly that arm.
 //!
 //! The interval is that of a [`Look`]: however often one looks and whenever one stops, it covers
-//! with its confidence.
+//! with its confidence. Values that are known to a [resolution](Rule::resolution) only may agree to the last digit and
+//! be wrong alike, so their scatter says too little: the interval is wider by that resolution.
 //!
 //! Percentiles of latency are compared like everything else, one value per segment. A segment gives
 //! a percentile only if it has the samples for it ([`crate::LatencySummary`]); without, that half is missing.
@@ -250,8 +251,8 @@ impl Comparison {
             unusable,
             estimate: pooled.map(|pooled| natural(rule.scale, pooled.estimate)),
             spread,
-            interval: pooled.and_then(|pooled| interval(rule.scale, pooled, look)),
-            p: pooled.and_then(p),
+            interval: pooled.and_then(|pooled| interval(rule, pooled, look)),
+            p: pooled.and_then(|pooled| p(rule, pooled)),
             look,
         })
     }
@@ -267,14 +268,19 @@ impl Comparison {
     }
 
     /// What two runs of the same arm differ by, if this is an A/A pair: the half-width, or, where
-    /// the pair surely differs, by how much it surely does if that is more.
+    /// the pair surely differs, by how much it surely does if that is more. The resolution is no part of it: the
+    /// interval that it is set against is wider by that already.
     pub fn noise_floor(&self) -> Option<f64> {
         let Interval { lower, upper, .. } = self.interval?;
         let surely = match self.rule.scale {
             Scale::Ratio => (lower - 1.0).max(1.0 / upper - 1.0),
             Scale::Difference => lower.max(-upper),
         };
-        Some(self.half_width()?.max(surely))
+        let half_width = match self.rule.scale {
+            Scale::Ratio => (self.half_width()? + 1.0) / (1.0 + self.rule.resolution) - 1.0,
+            Scale::Difference => self.half_width()? - self.rule.resolution,
+        };
+        Some(half_width.max(surely).max(0.0))
     }
 
     /// Whether the interval is as narrow as the rule asks.
@@ -328,12 +334,22 @@ fn natural(scale: Scale, added: f64) -> f64 {
     }
 }
 
-fn interval(scale: Scale, pooled: pool::Pooled, look: Look) -> Option<Interval> {
+/// The resolution on the scale on which effects add up.
+fn resolution(rule: Rule) -> f64 {
+    match rule.scale {
+        Scale::Ratio => rule.resolution.ln_1p(),
+        Scale::Difference => rule.resolution,
+    }
+}
+
+fn interval(rule: Rule, pooled: pool::Pooled, look: Look) -> Option<Interval> {
+    let scale = rule.scale;
     let generations = pooled.generations;
     if generations < GENERATIONS_FOR_INTERVAL {
         return None;
     }
-    let reach = student::critical(look.level?, generations - 1)? * pooled.error?;
+    let chance = student::critical(look.level?, generations - 1)? * pooled.error?;
+    let reach = chance + resolution(rule);
     let (lower, upper) = (pooled.estimate - reach, pooled.estimate + reach);
     let farthest = lower.abs().max(upper.abs());
     let says_something = match scale {
@@ -349,12 +365,13 @@ fn interval(scale: Scale, pooled: pool::Pooled, look: Look) -> Option<Interval> 
     })
 }
 
-fn p(pooled: pool::Pooled) -> Option<f64> {
+fn p(rule: Rule, pooled: pool::Pooled) -> Option<f64> {
     let error = pooled.error.filter(|_| pooled.generations >= GENERATIONS_FOR_INTERVAL)?;
-    if pooled.estimate == 0.0 {
+    let beyond = pooled.estimate.abs() - resolution(rule);
+    if beyond <= 0.0 {
         return Some(1.0);
     }
-    Some(student::two_sided_p(pooled.estimate.abs() / error, pooled.generations - 1))
+    Some(student::two_sided_p(beyond / error, pooled.generations - 1))
 }
 
 #[cfg(test)]

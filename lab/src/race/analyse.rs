@@ -1,15 +1,17 @@
 //! From segments to findings, faults, goals and the outcome. Pure: everything here can be done again
 //! from the files of a race.
 
+use super::capacities;
 use crate::client::WRONG;
 use crate::result::{
     Disturber, Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
 };
 use crate::round_trips::RoundTrips;
+use crate::scenario::Scenario;
 use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_stats::limits::WHOLE_PAIRS_SHARE_MIN;
-use laneway_stats::pairs::{Comparison, Doubt, Judgement, Pair, information};
+use laneway_stats::pairs::{Comparison, Judgement, Pair, information};
 use laneway_stats::{Direction, Family, Latency, Look, Looks, Rule, Spending, Verdict, quantile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +25,20 @@ const WARM_UP_MAX: f64 = 0.34;
 /// the generator sent.
 const SATURATED_LOSS_MIN: f64 = 0.01;
 
-/// How a metric is compared, given the smallest ratio that matters.
-pub(super) fn rule(metric: Metric, matters: f64) -> Rule {
+/// How a metric is compared.
+pub(super) fn rule(metric: Metric, scenario: &Scenario) -> Rule {
+    let matters = scenario.matters;
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
-        Metric::Rate | Metric::PerCpu | Metric::Capacity | Metric::ZeroLoss => {
+        Metric::Rate | Metric::PerCpu => {
             Rule { direction: Direction::HigherIsBetter, ..relative }
         }
+        Metric::Capacity | Metric::ZeroLoss => Rule {
+            direction: Direction::HigherIsBetter,
+            half_width_target: matters * 2.0,
+            resolution: capacities::resolution(scenario),
+            ..relative
+        },
         _ if metric.is_loss() => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
         // A tail is estimated from a hundredth of the samples, and so is what rests on a few pings.
         _ if is_of_trial(metric) => Rule { half_width_target: matters * 2.0, ..relative },
@@ -58,8 +67,8 @@ fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
         Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
         Metric::PingMax => Some(pings()?.summary.max_ns? as f64),
         Metric::PingMdev => pings()?.mdev_ns,
-        Metric::Capacity => Some(trial.capacity.as_ref()?.pps? as f64),
-        Metric::ZeroLoss => Some(trial.zero_loss.as_ref()?.pps? as f64),
+        Metric::Capacity => capacities::carried(capacities::capacity(trial)?),
+        Metric::ZeroLoss => capacities::carried(capacities::zero_loss(trial)?),
         _ => None,
     }
 }
@@ -187,7 +196,7 @@ impl Judge {
         data: Data<'_>,
         [arms, loads]: [usize; 2],
         metrics: &[Metric],
-        matters: f64,
+        scenario: &Scenario,
         share: f64,
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -201,7 +210,7 @@ impl Judge {
                 // The twin is the yardstick, and no member of the family.
                 let others = (arms - 2) * loads;
                 let twin = paired(data, metric, [(0, load), (1, load)]);
-                let rule = rule(metric, matters);
+                let rule = rule(metric, scenario);
                 let noise = self.compare((metric.name(), 1, load), &twin, rule, share, 1);
                 for arm in (1..arms).filter(|&arm| is_known(arm)) {
                     let place = (metric.name(), arm, load);
@@ -666,18 +675,6 @@ fn disagreements(trials: &[Trial], loads: &[String]) -> Vec<String> {
     faults
 }
 
-/// Takes the verdicts off rates at loads where the generator has no headroom: what an arm took there is as much the
-/// generator's doing.
-pub(super) fn refuse_capacities(result: &mut RaceResult) {
-    let mut findings = std::mem::take(&mut result.findings);
-    let is_one = |f: &&mut Finding| f.metric == Metric::Rate.name() && !result.has_headroom(f.load);
-    for finding in findings.iter_mut().filter(is_one) {
-        finding.judgement.verdict = Verdict::Inconclusive;
-        finding.judgement.doubt = Some(Doubt::NoHeadroom);
-    }
-    result.findings = findings;
-}
-
 /// The arms that the saturating load did not saturate, a sentence for all of them.
 pub(super) fn unsaturated(result: &RaceResult) -> Option<String> {
     // In a closed loop nothing is offered that is not taken.
@@ -746,21 +743,6 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
 mod tests {
     use super::*;
     use crate::report;
-
-    #[test]
-    fn a_rate_has_no_verdict_where_the_generator_has_no_headroom() {
-        let mut result = report::example();
-        let before = result.findings.clone();
-        result.headroom[0].missing.push("the generator was late".to_owned());
-        refuse_capacities(&mut result);
-        let is_refused = |f: &Finding| f.judgement.doubt == Some(Doubt::NoHeadroom);
-        for (finding, before) in result.findings.iter().zip(&before) {
-            let is_one = finding.metric == Metric::Rate.name() && finding.load == 0;
-            assert_eq!(is_refused(finding), is_one, "{} at {}", finding.metric, finding.load);
-            assert!(is_one || finding.judgement == before.judgement);
-        }
-        assert!(result.findings.iter().any(is_refused));
-    }
 
     #[test]
     fn programs_the_hypervisor_and_the_cable_are_named_apart() {

@@ -4,15 +4,62 @@
 use super::pings::{ByGeneration, CAPACITY, Compared, capacity_row, findings};
 use crate::result::{CapacitySection, Finding};
 use crate::scenario::Scenario;
-use crate::trial::Trial;
+use crate::search;
+use crate::trial::{Capacity, Trial};
 use laneway_stats::Direction;
 
 const ZERO_LOSS: Compared = Compared {
     metric: "zero-loss rate",
     unit: "1/s",
     direction: Direction::HigherIsBetter,
-    value: |trial| trial.zero_loss.as_ref()?.pps.map(|pps| pps as f64),
+    is_searched: true,
+    value: |trial| carried(zero_loss(trial)?),
 };
+
+/// How near the searches of a race are to what they search for, as a share: none is farther off. 0 where none is made.
+pub(super) fn resolution(scenario: &Scenario) -> f64 {
+    let of_capacity = scenario.capacity.as_ref().map(|plan| (plan.pps, plan.steps));
+    let of_pings = scenario.ping.as_ref().map(|plan| (plan.capacity_pps, plan.capacity_steps));
+    let search = of_capacity.or(of_pings).filter(|(_, steps)| *steps > 0);
+    search.map_or(0.0, |(pps, steps)| search::resolution(pps, steps))
+}
+
+/// What the search for a capacity found, and whether the arm can do more than that.
+pub(super) fn capacity(trial: &Trial) -> Option<(&Capacity, bool)> {
+    let found = trial.capacity.as_ref()?;
+    Some((found, found.beyond_pps.is_none() || found.is_generator_limited))
+}
+
+/// The rate that a search found: none at all of an arm that did not carry the lowest, and unknown where the generator
+/// did not keep that.
+pub(super) fn carried((found, is_open): (&Capacity, bool)) -> Option<f64> {
+    match found.pps {
+        Some(pps) => Some(pps as f64),
+        None => (!is_open).then_some(0.0),
+    }
+}
+
+/// What the search for a rate without a loss found, and whether the arm can do more than that. One that ended at the
+/// capacity has the upper end of that.
+pub(super) fn zero_loss(trial: &Trial) -> Option<(&Capacity, bool)> {
+    let found = trial.zero_loss.as_ref()?;
+    let is_of_capacity =
+        |(capacity, is_open): (&Capacity, bool)| is_open && capacity.pps == found.pps;
+    let is_open = capacity(trial).is_some_and(is_of_capacity);
+    Some((found, is_open || found.beyond_pps.is_none() || found.is_generator_limited))
+}
+
+/// What a reader must know of the rates that were searched; `None` where none were.
+pub(super) fn note(scenario: &Scenario) -> Option<String> {
+    let percent = resolution(scenario) * 100.0;
+    (percent > 0.0).then(|| {
+        format!(
+            "a search asks the same rates of every arm, {percent:.1} % apart in the end: what it finds is the last that \
+             was carried, and the arm's own is below the next. So every interval of a ratio of two is that much wider \
+             at either end, and no smaller difference is called"
+        )
+    })
+}
 
 /// The section of the result and its findings; neither where nothing was searched.
 pub(super) fn section(
@@ -30,10 +77,10 @@ pub(super) fn section(
         trials: plan.trials,
         trial_ms: plan.ms,
         capacities: (0..arms)
-            .map(|arm| capacity_row(&all, arm, |trial| trial.capacity.as_ref()))
+            .map(|arm| capacity_row(&all, arm, capacity))
             .collect(),
         zero_loss: (0..arms)
-            .map(|arm| capacity_row(&all, arm, |trial| trial.zero_loss.as_ref()))
+            .map(|arm| capacity_row(&all, arm, zero_loss))
             .collect(),
     };
     let compared = [&CAPACITY, &ZERO_LOSS];
@@ -69,6 +116,33 @@ mod tests {
     use super::*;
     use crate::result::Ledger;
     use crate::trial::{Capacity, CapacityStep};
+
+    #[test]
+    fn what_was_not_carried_is_nothing_and_what_was_not_offered_is_unknown() {
+        let trial = |found: Capacity, zero_loss: Capacity| Trial {
+            capacity: Some(found),
+            zero_loss: Some(zero_loss),
+            ..Trial::empty(1, 0)
+        };
+        let none = Capacity { beyond_pps: Some(10), ..Capacity::default() };
+        let at = |pps, beyond_pps| Capacity { pps: Some(pps), beyond_pps, ..Capacity::default() };
+        let limited = |found: Capacity| Capacity { is_generator_limited: true, ..found };
+        let of = |trial: &Trial| {
+            let found = [capacity(trial), zero_loss(trial)].map(|it| it.expect("both were searched"));
+            found.map(|it| (carried(it), it.1))
+        };
+        assert_eq!(of(&trial(none.clone(), none.clone())), [(Some(0.0), false); 2]);
+        assert_eq!(of(&trial(limited(none.clone()), none)), [(None, true); 2]);
+        let [highest, lower] = [at(90, None), at(40, Some(60))];
+        assert_eq!(
+            of(&trial(highest.clone(), lower.clone())),
+            [(Some(90.0), true), (Some(40.0), false)]
+        );
+        // Without a loss at the very capacity, above which the generator kept nothing.
+        let kept = at(70, Some(80));
+        assert_eq!(of(&trial(limited(kept.clone()), kept)), [(Some(70.0), true); 2]);
+        assert_eq!(of(&trial(lower.clone(), lower)), [(Some(40.0), false); 2]);
+    }
 
     #[test]
     fn an_open_ledger_and_a_wrong_copy_of_either_search_are_faults() {

@@ -1,9 +1,10 @@
 //! What a race where a client asks has to say beyond its figures: what was asked, whether the client was the limit, and
 //! what became of its connections.
 
-use super::analyse::measured;
+use super::analyse::{Side, measured};
+use super::entrants::load_names;
 use crate::client::ClientPlan;
-use crate::result::{Segment, Traffic};
+use crate::result::{ClientShare, RaceResult, Segment, Traffic};
 use crate::scenario::{Extent, Scenario};
 use laneway_stats::quantile;
 use sha2::{Digest, Sha256};
@@ -111,26 +112,49 @@ fn own_rates(own_pps: &[u64], names: &[String], extent: &Extent) -> Option<Strin
     ))
 }
 
-/// The arms in whose closed loop the client had hardly a moment to spare.
+/// The arms in a closed loop of which the client had hardly a moment to spare.
 fn limited(segments: &[Segment], names: &[String], extent: &Extent) -> Option<String> {
-    if !extent.closed_loop {
-        return None;
-    }
-    let load = extent.loads_pps.len().checked_sub(1)?;
-    let limited: Vec<String> = (0..names.len())
-        .filter_map(|arm| {
-            let share = client_share(segments, arm, load, extent)?;
-            let named = || format!("{} {:.0} %", names[arm], share * 100.0);
-            (share > LIMIT_SHARE_MIN).then(named)
+    let loads = load_names(extent);
+    let is_limit = |it: &ClientShare| it.share > LIMIT_SHARE_MIN;
+    let limited: Vec<String> = shares(segments, names.len(), extent)
+        .into_iter()
+        .filter(is_limit)
+        .map(|it| {
+            let at = if extent.closed_requests.len() > 1 { &loads[it.load] } else { "" };
+            let space = if at.is_empty() { "" } else { " in a " };
+            format!("{}{space}{at} {:.0} %", names[it.arm], it.share * 100.0)
         })
         .collect();
     (!limited.is_empty()).then(|| {
         format!(
             "in the closed loop the client's side was busy all the time, and is the limit rather than the arm: {}; \
-             compare CPU per record there, not rates",
+             compare CPU per record there: of rates only what is faster than an arm that was the limit itself is called",
             limited.join(", ")
         )
     })
+}
+
+/// Whether the client, and not the arm, was the limit in a closed loop.
+pub(super) fn is_limit(result: &RaceResult, (arm, load): Side) -> bool {
+    let mut of_side = result.client_shares.iter().filter(|it| (it.arm, it.load) == (arm, load));
+    of_side.any(|it| it.share > LIMIT_SHARE_MIN)
+}
+
+/// How busy the client was with each arm in every closed loop.
+pub(super) fn shares(segments: &[Segment], arms: usize, extent: &Extent) -> Vec<ClientShare> {
+    let loads = extent.loads_pps.len();
+    let closed = match extent.closed_requests.len() {
+        0 => usize::from(extent.closed_loop),
+        counted => counted,
+    };
+    let sides = (loads.saturating_sub(closed)..loads)
+        .flat_map(|load| (0..arms).map(move |arm| (arm, load)));
+    sides
+        .filter_map(|(arm, load)| {
+            let share = client_share(segments, arm, load, extent)?;
+            Some(ClientShare { arm, load, share })
+        })
+        .collect()
 }
 
 /// What the client's side used of the time in which it asked: the median of an arm's segments.
@@ -150,6 +174,42 @@ mod tests {
     use super::*;
     use crate::report;
     use crate::result::{Resent, VETH_RING};
+
+    #[test]
+    fn how_busy_the_client_was_is_known_of_every_closed_load_and_arm() {
+        let result = report::example();
+        let mut segments = result.segments.clone();
+        for segment in &mut segments {
+            (segment.window_ns, segment.warm_up) = (100_000_000, false);
+            let share = if (segment.arm, segment.load) == (1, 1) { 95 } else { 40 };
+            segment.cpu.generator_side_ns = share * 1_000_000;
+        }
+        let extent = Extent {
+            loads_pps: result.loads_pps.clone(),
+            saturate: false,
+            topspeed: false,
+            closed_loop: false,
+            closed_requests: vec![1_000, 2_000],
+            own_share: None,
+            segment_ms: 100,
+            time_s: 1,
+            generations: 3,
+            rounds: None,
+        };
+        let names = ["first", "second"].map(str::to_owned);
+        let found = shares(&segments, 2, &extent);
+        let sides: Vec<(usize, usize)> = found.iter().map(|it| (it.arm, it.load)).collect();
+        assert_eq!(sides, [(0, 1), (1, 1), (0, 2), (1, 2)]);
+        let limited = RaceResult { client_shares: found, ..result };
+        assert!(is_limit(&limited, (1, 1)) && !is_limit(&limited, (0, 1)));
+        assert!(!is_limit(&limited, (1, 2)) && !is_limit(&limited, (1, 0)));
+        let note = super::limited(&segments, &names, &extent).expect("one is");
+        assert!(note.contains(": second in a closed loop of 1000 requests 95 %; "), "{note}");
+        let one = Extent { closed_loop: true, closed_requests: Vec::new(), ..extent.clone() };
+        assert_eq!(super::limited(&segments, &names, &one), None, "the last load is another");
+        let open = Extent { closed_requests: Vec::new(), ..extent };
+        assert!(shares(&segments, 2, &open).is_empty());
+    }
 
     #[test]
     fn what_was_sent_again_is_summed_up_by_arm_and_place() {

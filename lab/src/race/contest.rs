@@ -108,7 +108,7 @@ impl<'a> Contest<'a> {
             let data = Data { segments: &all.segments, trials: &all.trials };
             let size = [entrants.len(), extent.loads_pps.len()];
             let looked = if is_over { 1.0 } else { share.min(SHARE_MAX) };
-            all.findings = judge.look(data, size, app.race.metrics, scenario.matters, looked);
+            all.findings = judge.look(data, size, app.race.metrics, scenario, looked);
             let [open, limits] =
                 demands::undecided_limits(&self.field(), data, &all.findings, scenario);
             let [undecided, verdicts] = analyse::undecided(&all.findings);

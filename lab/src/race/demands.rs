@@ -5,6 +5,7 @@
 //! collapse are answered with the reason, never with a verdict.
 
 use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
+use super::limiter::{Limiter, limiter};
 use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, RaceResult};
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
@@ -50,7 +51,7 @@ pub(super) fn goals(
     sought: bool,
 ) -> Vec<GoalOutcome> {
     let outcome = |goal: &Goal| {
-        let (measured, status) = match judge(goal, result, trials, scenario.matters) {
+        let (measured, status) = match judge(goal, result, trials, scenario) {
             DemandAnswer::Measured(measured, answer) => (
                 measured,
                 match answer {
@@ -85,7 +86,7 @@ pub(super) fn claims(
                 "no saturating load was asked for in this race".to_owned(),
                 ClaimStatus::Unanswered,
             ),
-            Answer::Race(test) => raced(test, result, trials, scenario.matters),
+            Answer::Race(test) => raced(test, result, trials, scenario),
             Answer::Arithmetic(figures) => calculated(figures),
             Answer::Trace => (BY_TRACE.to_owned(), ClaimStatus::ForTrace),
             Answer::Nothing(reason) => (reason.clone(), ClaimStatus::Unanswered),
@@ -124,12 +125,12 @@ fn raced(
     test: &Goal,
     result: &RaceResult,
     trials: &[Trial],
-    matters: f64,
+    scenario: &Scenario,
 ) -> (String, ClaimStatus) {
     if let Some(why) = collapse(test, result) {
         return (why, ClaimStatus::Unanswered);
     }
-    match judge(test, result, trials, matters) {
+    match judge(test, result, trials, scenario) {
         DemandAnswer::Measured(measured, answer) => {
             let status = match answer {
                 pairs::Answer::Met => ClaimStatus::Confirmed,
@@ -290,7 +291,7 @@ impl Figure {
         (arm, over): Sides,
         data: Data<'_>,
         findings: &[Finding],
-        matters: f64,
+        scenario: &Scenario,
     ) -> Option<Figure> {
         let pairs = match over {
             Some(over) => paired(data, goal.metric, [over, arm]),
@@ -300,7 +301,7 @@ impl Figure {
         let looked = arm.0.max(1);
         let mut of_arm = findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
         let finding = of_arm.find(|finding| finding.comparison.look.number > 0)?;
-        let (look, rule) = (finding.comparison.look, rule_of(goal, matters));
+        let (look, rule) = (finding.comparison.look, rule_of(goal, scenario));
         let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
         let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
         let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
@@ -334,7 +335,7 @@ pub(super) fn undecided_limits(
     let tests = scenario.goals.iter().chain(of_claims).filter(is_awaited);
     let figures = tests.filter_map(|goal| {
         let sides = field.sides(goal).ok()?;
-        Some((goal, Figure::of(goal, sides, data, findings, scenario.matters)?))
+        Some((goal, Figure::of(goal, sides, data, findings, scenario)?))
     });
     let is_open = |(goal, figure): (&Goal, Figure)| {
         let answers = figure.answers(goal);
@@ -344,7 +345,7 @@ pub(super) fn undecided_limits(
     [open.iter().filter(|open| **open).count(), open.len()]
 }
 
-fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> DemandAnswer {
+fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], scenario: &Scenario) -> DemandAnswer {
     let data = Data { segments: &result.segments, trials };
     if result.drift.as_ref().is_some_and(|drift| !drift.is_absorbed) {
         return DemandAnswer::Undecided(
@@ -355,7 +356,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], matters: f64) -> De
         Ok(sides) => sides,
         Err(answer) => return answer,
     };
-    let Some(figure) = Figure::of(goal, (arm, over), data, &result.findings, matters) else {
+    let Some(figure) = Figure::of(goal, (arm, over), data, &result.findings, scenario) else {
         return DemandAnswer::Undecided("nothing of it can be compared".to_owned());
     };
     let found = &figure.found;
@@ -411,10 +412,10 @@ fn undecided(doubt: &Doubt, goal: &Goal) -> String {
 
 /// How the values that a demand is about are compared: what is to be no more than so much above another arm's, by
 /// difference, to as small a share of that limit as matters of a ratio.
-fn rule_of(goal: &Goal, matters: f64) -> Rule {
-    let rule = rule(goal.metric, matters);
+fn rule_of(goal: &Goal, scenario: &Scenario) -> Rule {
+    let rule = rule(goal.metric, scenario);
     let limit = goal.at_most.or(goal.at_least).filter(|_| goal.above.is_some());
-    limit.map_or(rule, |limit| Rule::difference(rule.direction, limit.abs() * matters))
+    limit.map_or(rule, |limit| Rule::difference(rule.direction, limit.abs() * scenario.matters))
 }
 
 /// The values of one arm, each against one unit.
@@ -445,31 +446,60 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Whether the figure of an arm, and that of the other, may be higher than it is: a rate at the saturating load is a
-/// capacity only where the arm was saturated.
-fn open(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> [bool; 2] {
-    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
-    let open = |(arm, load): Side| is_capacity && !is_saturated(result, arm, load);
-    [open(arm), over.is_some_and(open)]
+/// Why the figure of an arm may be higher than it is.
+#[derive(Clone, Copy)]
+enum Open {
+    /// A rate at the saturating load is a capacity only where the arm was saturated.
+    Unsaturated,
+    Client,
+    Search,
 }
 
-/// Whether what an arm took at the load is as much the generator's doing.
-fn lacks_headroom(goal: &Goal, result: &RaceResult, arm: Side) -> bool {
-    goal.metric == Metric::Rate && !result.has_headroom(arm.1)
+impl Open {
+    /// What to say of a figure, or two, that bounds from one side only.
+    fn words(self, [arm, over]: [bool; 2]) -> &'static str {
+        match (self, arm, over) {
+            (Open::Unsaturated, true, true) => "neither was saturated: the generator is the limit",
+            (Open::Unsaturated, true, false) => "or more: the arm was not saturated",
+            (Open::Unsaturated, ..) => "or less: the other arm was not saturated",
+            (Open::Client, true, true) => "the client was the limit of both, not the arms",
+            (Open::Client, true, false) => "or more: the client was the limit, not the arm",
+            (Open::Client, ..) => "or less: the client was the limit of the other arm",
+            (Open::Search, true, true) => "searches of both had no upper end",
+            (Open::Search, true, false) => "or more: a search had no upper end",
+            (Open::Search, ..) => "or less: a search of the other arm had no upper end",
+        }
+    }
+}
+
+/// Whether, and why, the figure of an arm and that of the other may be higher than they are.
+fn open(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> [Option<Open>; 2] {
+    let is_capacity = goal.metric == Metric::Rate && goal.load_pps.is_none();
+    let open = |side: Side| match limiter(result, goal.metric.name(), side) {
+        Some(Limiter::Client) => Some(Open::Client),
+        Some(Limiter::Search) => Some(Open::Search),
+        Some(Limiter::Generator) | None => {
+            (is_capacity && !is_saturated(result, side.0, side.1)).then_some(Open::Unsaturated)
+        }
+    };
+    [open(arm), over.and_then(open)]
+}
+
+/// Whether what an arm took at the load is as much the generator's doing, or what the other did at its.
+fn lacks_headroom(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> bool {
+    let is_limit = |side| limiter(result, goal.metric.name(), side) == Some(Limiter::Generator);
+    is_limit(arm) || over.is_some_and(is_limit)
 }
 
 /// What to say of a figure that bounds from one side only.
 fn open_ends(goal: &Goal, result: &RaceResult, arm: Side, over: Option<Side>) -> String {
-    if lacks_headroom(goal, result, arm) {
+    if lacks_headroom(goal, result, arm, over) {
         return "; the generator has no headroom there: it is the limit".to_owned();
     }
-    match open(goal, result, arm, over) {
-        [true, true] => "; neither was saturated: the generator is the limit",
-        [true, false] => "; or more: the arm was not saturated",
-        [false, true] => "; or less: the other arm was not saturated",
-        [false, false] => "",
-    }
-    .to_owned()
+    let open = open(goal, result, arm, over);
+    let why = open.into_iter().flatten().next();
+    let words = why.map(|why| format!("; {}", why.words(open.map(|end| end.is_some()))));
+    words.unwrap_or_default()
 }
 
 /// What is more, or less, than was measured may be beyond any limit.
@@ -480,10 +510,10 @@ fn bounded(
     over: Option<Side>,
     (limit, answer): (Limit, pairs::Answer),
 ) -> pairs::Answer {
-    if lacks_headroom(goal, result, arm) {
+    if lacks_headroom(goal, result, arm, over) {
         return pairs::Answer::Undecided;
     }
-    let [above, below] = open(goal, result, arm, over);
+    let [above, below] = open(goal, result, arm, over).map(|end| end.is_some());
     let is_at_most = matches!(limit, Limit::AtMost(_));
     match answer {
         pairs::Answer::Met if !(if is_at_most { above } else { below }) => answer,

@@ -2,7 +2,7 @@
 
 use super::contest::Contest;
 use super::entrants::{Entrant, entrants_names};
-use super::{analyse, clients, pings, traced};
+use super::{analyse, capacities, clients, pings, traced};
 use crate::copies;
 use crate::fanout::FarEnd;
 use crate::result::Segment;
@@ -77,6 +77,7 @@ impl Known<'_> {
                 100.0 * trial::KEPT_SHARE
             ));
         }
+        notes.extend(capacities::note(scenario));
         notes.extend(traced::measured_notes(trials, entrants));
         if entrants.iter().any(|entrant| wired(entrant) == Wiring::Taps) {
             notes.push(taps_note(app));

@@ -2,6 +2,7 @@
 //! base generation by generation.
 
 use super::analyse::{Judge, spread};
+use super::capacities::{capacity, carried, resolution};
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
@@ -39,6 +40,8 @@ pub(super) struct Compared {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
     pub(super) direction: Direction,
+    /// It is known to the resolution of a search.
+    pub(super) is_searched: bool,
     /// In one trial.
     pub(super) value: fn(&Trial) -> Option<f64>,
 }
@@ -48,12 +51,14 @@ const PINGS_LOADED: [Compared; 2] = [
         metric: "ping avg under load",
         unit: "ns",
         direction: Direction::LowerIsBetter,
+        is_searched: false,
         value: |trial| trial.ping_loaded.as_ref()?.round_trips.figures().avg_ns,
     },
     Compared {
         metric: "ping p50 under load",
         unit: "ns",
         direction: Direction::LowerIsBetter,
+        is_searched: false,
         value: |trial| {
             Some(trial.ping_loaded.as_ref()?.round_trips.figures().summary.p50_ns? as f64)
         },
@@ -64,12 +69,14 @@ const PINGS: [Compared; 2] = [
         metric: "ping avg",
         unit: "ns",
         direction: Direction::LowerIsBetter,
+        is_searched: false,
         value: |trial| trial.ping.as_ref()?.round_trips.figures().avg_ns,
     },
     Compared {
         metric: "ping p50",
         unit: "ns",
         direction: Direction::LowerIsBetter,
+        is_searched: false,
         value: |trial| Some(trial.ping.as_ref()?.round_trips.figures().summary.p50_ns? as f64),
     },
 ];
@@ -77,7 +84,8 @@ pub(super) const CAPACITY: Compared = Compared {
     metric: "capacity",
     unit: "1/s",
     direction: Direction::HigherIsBetter,
-    value: |trial| trial.capacity.as_ref()?.pps.map(|pps| pps as f64),
+    is_searched: true,
+    value: |trial| carried(capacity(trial)?),
 };
 
 /// The section of the result and its findings; neither for another app.
@@ -110,7 +118,7 @@ pub(super) fn section(
         searched_pps: echo.capacity_pps,
         capacities: (0..arms)
             .filter(|_| searched)
-            .map(|arm| capacity_row(&all, arm, |trial| trial.capacity.as_ref()))
+            .map(|arm| capacity_row(&all, arm, capacity))
             .collect(),
     };
     let pings = PINGS.iter().filter(|_| pings).chain(PINGS_LOADED.iter().filter(|_| loaded));
@@ -135,20 +143,20 @@ fn ping_row(
     PingRow { arm, sent, replied, duplicates, rtt: round_trips.figures() }
 }
 
-/// The row of an arm, by what a search `of` a trial found.
+/// The row of an arm, by what a search `of` a trial found, and whether that had no upper end.
 pub(super) fn capacity_row(
     all: &ByGeneration<'_>,
     arm: usize,
-    of: fn(&Trial) -> Option<&Capacity>,
+    of: fn(&Trial) -> Option<(&Capacity, bool)>,
 ) -> CapacityRow {
-    let found: Vec<&Capacity> = all.of(arm).filter_map(|(_, trial)| of(trial)).collect();
-    let rates: Vec<f64> = found.iter().filter_map(|c| c.pps).map(|pps| pps as f64).collect();
-    let is_open = |c: &&&Capacity| c.beyond_pps.is_none() || c.is_generator_limited;
+    let found: Vec<(&Capacity, bool)> =
+        all.of(arm).filter_map(|(_, trial)| of(trial)).collect();
+    let rates: Vec<f64> = found.iter().filter_map(|(c, _)| c.pps).map(|pps| pps as f64).collect();
     CapacityRow {
         arm,
         pps: spread(&rates),
         searches: found.len(),
-        open_ended: found.iter().filter(is_open).count(),
+        open_ended: found.iter().filter(|(_, is_open)| *is_open).count(),
     }
 }
 
@@ -165,6 +173,7 @@ pub(super) fn findings(
         direction: what.direction,
         threshold_min: matters,
         half_width_target: matters * 2.0,
+        resolution: if what.is_searched { resolution(scenario) } else { 0.0 },
         ..Rule::COST
     };
     let mut judge = Judge::new(None);
@@ -276,7 +285,7 @@ mod tests {
         let all = ByGeneration { trials: &trials, generations: 2 };
         assert_eq!(all.values(1, CAPACITY.value), [Some(400.0), Some(220.0)]);
         assert_eq!(all.values(2, CAPACITY.value), [None, None]);
-        let row = |arm| capacity_row(&all, arm, |trial| trial.capacity.as_ref());
+        let row = |arm| capacity_row(&all, arm, super::capacity);
         let [none, row, other] = [row(2), row(1), row(0)];
         assert_eq!((row.searches, row.open_ended, row.pps.unwrap()[1]), (2, 1, 220.0));
         assert_eq!((other.open_ended, none.pps), (0, None));

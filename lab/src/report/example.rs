@@ -509,6 +509,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         }],
         drift: None,
         headroom,
+        client_shares: Vec::new(),
         too_few: Vec::new(),
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Verdict;
 use crate::compare::Direction;
 
 /// A comparison that found just this interval.
@@ -234,4 +235,29 @@ proptest! {
             prop_assert!((low + back_high).abs() < 1e-6 && (high + back_low).abs() < 1e-6);
         }
     }
+}
+
+#[test]
+fn values_of_a_search_that_agree_are_no_surer_than_its_resolution() {
+    let rule =
+        Rule { threshold_min: 0.05, half_width_target: 0.1, resolution: 0.147, ..Rule::RATE };
+    let of = |ratio: f64| {
+        let found = compare(&pairs(&[Some(100.0 * ratio); 6], 1), rule);
+        let noise = compare(&pairs(&[Some(100.0); 6], 1), rule);
+        assert_eq!(noise.noise_floor(), Some(0.0), "it is in the interval already");
+        (found.clone(), found.judge(Some(&noise)))
+    };
+    // One step of the grid: the rates may be next to the same, or nearly two steps apart.
+    let (found, judged) = of(1.147);
+    let interval = found.interval.expect("six generations");
+    assert!((interval.lower - 1.0).abs() < 1e-9, "{interval:?}");
+    assert!((interval.upper - 1.147f64.powi(2)).abs() < 1e-9, "{interval:?}");
+    assert_eq!((found.p, judged.verdict), (Some(1.0), Verdict::Inconclusive));
+    // In one cell they may be nearly a step apart.
+    assert_eq!(of(1.0).1.verdict, Verdict::Inconclusive);
+    assert_eq!(of(1.147f64.powi(2)).1.verdict, Verdict::Better);
+    assert_eq!(of(1.147f64.powi(-2)).1.verdict, Verdict::Worse);
+    let met = of(1.5).0.answer(Limit::AtLeast(1.2), None);
+    let open = of(1.3).0.answer(Limit::AtLeast(1.2), None);
+    assert_eq!([met.answer, open.answer], [Answer::Met, Answer::Undecided]);
 }

@@ -76,6 +76,18 @@ pub enum Doubt {
          offer less, or use a faster generator"
     )]
     NoHeadroom,
+    /// A client was at its own limit.
+    #[error(
+        "the client's side was busy for more than nine tenths of the time in which it asked, so that a rate there is as \
+         much the client's, and the arm can do that or more; compare CPU per record"
+    )]
+    ClientLimited,
+    /// A search had no upper end.
+    #[error(
+        "a search for the rate ended at the highest that was asked for, or at what the generator keeps, so that the \
+         arm can do that or more; search higher, or use a faster generator"
+    )]
+    OpenSearch,
     /// The A/A pair has no interval, or too few whole pairs.
     #[error("the A/A pair gives no noise floor yet; race on, or when the machine is quieter")]
     NoNoiseFloor,
