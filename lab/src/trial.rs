@@ -216,16 +216,16 @@ pub struct Trial {
     pub generator_caps: CapsReport,
     /// Every segment, in order.
     pub segments: Vec<Segment>,
-    /// Latencies of all segments of a load, by load: wire to app.
+    /// Latencies of all segments of a load but those of warm-up, by load: wire to app.
     pub wire_to_app: Vec<Latency>,
-    /// Latencies of all segments of a load, by load: app only.
+    /// The same: app only.
     pub app_only: Vec<Latency>,
     /// Samples and checksum of the features of each segment.
     pub checksums: Vec<(u64, u64)>,
-    /// Round trips of all segments of a load, by load, of an app whose replies are counted.
+    /// The same: round trips, of an app whose replies are counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub round_trips: Vec<RoundTrips>,
-    /// From due to arrival at the far end of the second port, of all segments of a load, by load.
+    /// The same: from due to arrival at the far end of the second port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub due_to_arrival: Vec<RoundTrips>,
     /// The search for the highest rate that comes through, if one was made.
@@ -245,6 +245,20 @@ pub struct Trial {
     /// Of an arm that was traced: what became of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traced: Option<TraceEnd>,
+    /// Latencies that belong to no load's yet: which rounds were warm-up is known when the generation is over.
+    #[serde(skip)]
+    unmerged: Vec<Unmerged>,
+}
+
+/// The latencies of one segment that can be used.
+#[derive(Clone, Debug)]
+struct Unmerged {
+    load: usize,
+    round: usize,
+    wire_to_app: Latency,
+    app_only: Latency,
+    /// Round trips, or ways from due to arrival: an app has one or the other.
+    trips: Option<RoundTrips>,
 }
 
 /// A search for the highest rate that comes through.
@@ -311,6 +325,7 @@ impl Trial {
             ping_loaded: None,
             again: Vec::new(),
             traced: None,
+            unmerged: Vec::new(),
         }
     }
 
@@ -336,25 +351,35 @@ impl Trial {
             ping_loaded: None,
             again: Vec::new(),
             traced: None,
+            unmerged: Vec::new(),
         }
     }
 
     fn add(&mut self, offered: Offered) {
         let Offered { segment, seen, trips } = offered;
+        self.checksums.push((seen.samples, seen.checksum));
         // What another program delayed is no latency of the arm's.
         if segment.invalid.is_empty() && segment.disturbed.is_none() {
-            self.wire_to_app[segment.load].merge(&seen.wire_to_app);
-            self.app_only[segment.load].merge(&seen.app_only);
-            // Its app has one or the other.
+            let SegmentSeen { wire_to_app, app_only, .. } = seen;
+            let (load, round) = (segment.load, segment.round);
+            self.unmerged.push(Unmerged { load, round, wire_to_app, app_only, trips });
+        }
+        self.segments.push(segment);
+    }
+
+    /// Its generation is over, and the rounds before this one were warm-up, which is in no latency.
+    pub(crate) fn settle(&mut self, warm: usize) {
+        self.segments.iter_mut().filter(|s| s.round < warm).for_each(|s| s.warm_up = true);
+        for it in std::mem::take(&mut self.unmerged).into_iter().filter(|it| it.round >= warm) {
+            self.wire_to_app[it.load].merge(&it.wire_to_app);
+            self.app_only[it.load].merge(&it.app_only);
             let all = [&mut self.round_trips, &mut self.due_to_arrival];
             if let (Some(all), Some(trips)) =
-                (all.into_iter().find_map(|all| all.get_mut(segment.load)), trips)
+                (all.into_iter().find_map(|all| all.get_mut(it.load)), it.trips)
             {
                 all.merge(&trips);
             }
         }
-        self.checksums.push((seen.samples, seen.checksum));
-        self.segments.push(segment);
     }
 }
 
@@ -489,7 +514,7 @@ impl<'a> Alive<'a> {
         Ok(())
     }
 
-    /// Ends both; what was measured.
+    /// Ends both; what was measured, [to be settled](Trial::settle).
     ///
     /// # Errors
     /// When one failed meanwhile.
@@ -520,7 +545,9 @@ pub(crate) fn once(bench: &Bench, plan: TrialPlan<'_>) -> Result<Trial, RaceErro
     for load in 0..loads {
         alive.turn(load, 0)?;
     }
-    alive.end()
+    let mut trial = alive.end()?;
+    trial.settle(0);
+    Ok(trial)
 }
 
 /// The highest rate that the generator keeps against the arm of `plan`, as far as can be found out in a

@@ -294,9 +294,9 @@ pub(super) fn undecided(findings: &[Finding]) -> [usize; 2] {
 
 /// Marks the rounds of a generation in which its arms were not yet what they are later: as many of the first as make
 /// the mean of the rest surest (MSER: White, "An Effective Truncation Heuristic for Bias Reduction in Simulation
-/// Output", 1997), the same for all arms.
-pub(super) fn mark_warm_up(segments: &mut [Segment]) {
-    let Some(first) = segments.iter().map(|s| s.round).min() else { return };
+/// Output", 1997), the same for all arms. The first round behind them.
+pub(super) fn mark_warm_up(segments: &mut [Segment]) -> usize {
+    let Some(first) = segments.iter().map(|s| s.round).min() else { return 0 };
     let rounds = segments.iter().map(|s| s.round + 1 - first).max().unwrap_or(0);
     let mut costs = vec![Vec::new(); rounds];
     let places: BTreeSet<(usize, usize)> = segments.iter().map(|s| (s.arm, s.load)).collect();
@@ -312,6 +312,7 @@ pub(super) fn mark_warm_up(segments: &mut [Segment]) {
         costs.iter().map(|c| c.iter().sum::<f64>() / c.len().max(1) as f64).collect();
     let warm = first + warm_up(&means);
     segments.iter_mut().filter(|s| s.round < warm).for_each(|s| s.warm_up = true);
+    warm
 }
 
 /// How many of the first values are left out.

@@ -190,7 +190,8 @@ impl<'a> Contest<'a> {
             self.rounds(generation, &[arm], all, |round| round >= rounds, visited)?;
         }
         all.trials[trials..].sort_by_key(|trial| trial.index);
-        analyse::mark_warm_up(&mut all.segments[segments..]);
+        let warm = analyse::mark_warm_up(&mut all.segments[segments..]);
+        all.trials[trials..].iter_mut().for_each(|trial| trial.settle(warm));
         Ok(())
     }
 

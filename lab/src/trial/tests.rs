@@ -166,3 +166,28 @@ fn neither_a_loss_nor_a_count_too_many_is_explained_away() {
     return_losses(&mut twice, RETURN_RING, 10);
     assert_eq!(twice.unexplained, -5);
 }
+
+#[test]
+fn latencies_of_rounds_that_were_warm_up_are_in_no_load() {
+    let mut trial = Trial { round_trips: vec![RoundTrips::default(); 2], ..Trial::empty(1, 0) };
+    (trial.wire_to_app, trial.app_only) = (vec![Latency::default(); 2], vec![Latency::default(); 2]);
+    for (round, ns) in [(7, 900_000), (8, 800_000), (9, 1_000), (10, 2_000)] {
+        let mut segment = crate::report::example().segments.swap_remove(0);
+        (segment.round, segment.load, segment.warm_up) = (round, 1, false);
+        (segment.invalid, segment.disturbed) = (Vec::new(), None);
+        let (mut seen, mut trips) = (SegmentSeen::default(), RoundTrips::default());
+        seen.wire_to_app.record(ns);
+        seen.app_only.record(ns);
+        trips.record(ns);
+        trial.add(Offered { segment, seen, trips: Some(trips) });
+    }
+    trial.settle(9);
+    let all = [&trial.wire_to_app[1], &trial.app_only[1], trial.round_trips[1].latency()];
+    for summary in all.map(Latency::summary) {
+        assert_eq!((summary.n, summary.max_ns), (2, Some(2_000)));
+    }
+    assert!(trial.wire_to_app[0].summary().n == 0);
+    assert_eq!(trial.segments.iter().filter(|s| s.warm_up).count(), 2);
+    trial.settle(9);
+    assert_eq!(trial.wire_to_app[1].summary().n, 2, "each is merged once");
+}
