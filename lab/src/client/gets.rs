@@ -127,7 +127,7 @@ mod tests {
             connections: 1,
             in_flight: 1,
             request_bytes: [value_bytes; 2],
-            store: Some(Store { keys: 3, get_share: 1.0, zipf: None }),
+            store: Some(Store { keys: 3, get_share: 1.0, zipf: None, forgets: false }),
             datagrams: Some(([127, 0, 0, 1], 6379).into()),
             timeout_ms: 1,
             seed,

@@ -27,6 +27,10 @@ pub struct Store {
     /// so on. None: each as often as the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zipf: Option<f64>,
+    /// It may forget what was set, be it that it has no room or that it was started again: a GET is right that finds
+    /// nothing. Of any other that is a wrong answer, since every key was set.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub forgets: bool,
 }
 
 impl Store {
@@ -98,6 +102,11 @@ impl Shelf {
     /// Keys there are.
     pub(super) fn keys(&self) -> u32 {
         self.store.keys
+    }
+
+    /// Whether a GET may find nothing.
+    pub(super) fn forgets(&self) -> bool {
+        self.store.forgets
     }
 
     /// The next key that was never set, while there is one.
@@ -239,7 +248,7 @@ mod tests {
             for keys in [1, 2, 3, 50] {
                 let weight = |key: u32| f64::from(key + 1).powf(-zipf.unwrap_or(0.0));
                 let all: f64 = (0..keys).map(weight).sum();
-                let counts = drawn(Store { keys, get_share: 0.5, zipf }, N);
+                let counts = drawn(Store { keys, get_share: 0.5, zipf, forgets: false }, N);
                 for (key, &n) in (0..keys).zip(&counts) {
                     let expected = f64::from(N) * weight(key) / all;
                     // Five standard deviations, and the draws are always the same.
@@ -257,12 +266,12 @@ mod tests {
     #[test]
     fn as_many_requests_get_a_value_as_their_share_says() {
         for (get_share, sets) in [(0.0, 1_000), (1.0, 0)] {
-            let shelf = Shelf::new(Store { keys: 9, get_share, zipf: None });
+            let shelf = Shelf::new(Store { keys: 9, get_share, zipf: None, forgets: false });
             let mut draws = Draws::seeded(1);
             let n = (0..1_000).filter(|_| shelf.draw(&mut draws).1).count();
             assert_eq!(n, sets);
         }
-        let shelf = Shelf::new(Store { keys: 9, get_share: 0.8, zipf: None });
+        let shelf = Shelf::new(Store { keys: 9, get_share: 0.8, zipf: None, forgets: false });
         let mut draws = Draws::seeded(1);
         let n = (0..10_000).filter(|_| shelf.draw(&mut draws).1).count();
         assert!((1_800..2_200).contains(&n), "{n}");
@@ -270,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_key_is_opened_once_and_named_in_full() {
-        let shelf = Shelf::new(Store { keys: 3, get_share: 1.0, zipf: None });
+        let shelf = Shelf::new(Store { keys: 3, get_share: 1.0, zipf: None, forgets: false });
         let opened: Vec<u32> = std::iter::from_fn(|| shelf.open()).collect();
         assert_eq!((opened, shelf.open()), (vec![0, 1, 2], None));
         for key in [0, 42, KEYS_MAX - 1, u32::MAX] {
@@ -283,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_is_refused_by_name() {
-        let good = Store { keys: KEYS_MAX, get_share: 1.0, zipf: Some(0.99) };
+        let good = Store { keys: KEYS_MAX, get_share: 1.0, zipf: Some(0.99), forgets: false };
         assert_eq!(good.check(), Ok(()));
         for (bad, what) in [
             (Store { keys: 0, ..good }, "store.keys"),

@@ -4,9 +4,11 @@
 //!   a value:  number of the SET (8 bytes) │ mix of seed, key and number (8 bytes) │ random bytes, by the same mix
 //! ```
 //!
-//! A GET is answered rightly by nothing at all, or by exactly a value that was set for its key: its number is one that
-//! a SET has had, its mix is that of the key and the number, and every byte behind them is what they make it. Which of
-//! the values it is says nothing: a SET of another connection may come before it. A SET is answered rightly by `OK`.
+//! A GET is answered rightly by exactly a value that was set for its key: its number is one that a SET has had, its mix
+//! is that of the key and the number, and every byte behind them is what they make it. Which of the values it is says
+//! nothing: a SET of another connection may come before it. Nothing at all is right of a store that
+//! [may forget](super::Store::forgets) alone: every key is set before a GET is asked, and an answer of nothing is cheap.
+//! A SET is answered rightly by `OK`.
 
 use super::conversation::{Conversation, Terms, Wrong};
 use super::draws::Draws;
@@ -124,7 +126,7 @@ impl Conversation for Values {
 pub(super) fn right(terms: &Terms, question: Question, reply: Reply<'_>) -> Result<Kind, String> {
     match (question, reply) {
         (Question::Set(_), Reply::Status(b"OK")) => Ok(Kind::Set),
-        (Question::Get(_), Reply::Nothing) => Ok(Kind::Nothing),
+        (Question::Get(_), Reply::Nothing) if terms.shelf().forgets() => Ok(Kind::Nothing),
         (Question::Get(key), Reply::Value(value)) => check(terms, key, value).map(|()| Kind::Found),
         (_, Reply::Status(text)) => Err(format!("the status {}", quoted(text))),
         (_, Reply::Error(text)) => Err(format!("the error {}", quoted(text))),
@@ -200,18 +202,23 @@ mod tests {
     use laneway_kinds::Protocol;
     use proptest::prelude::*;
 
-    fn terms(keys: u32, request_bytes: [u32; 2], get_share: f64) -> Rc<Terms> {
-        Rc::new(Terms::new(&ClientPlan {
+    fn plan() -> ClientPlan {
+        ClientPlan {
             to: ([127, 0, 0, 1], 6379).into(),
             protocol: Protocol::Resp,
             connections: 2,
             in_flight: 16,
-            request_bytes,
-            store: Some(Store { keys, get_share, zipf: None }),
+            request_bytes: [16, 16],
+            store: None,
             datagrams: None,
             timeout_ms: 1,
             seed: 42,
-        }))
+        }
+    }
+
+    fn terms(keys: u32, request_bytes: [u32; 2], get_share: f64) -> Rc<Terms> {
+        let store = Some(Store { keys, get_share, zipf: None, forgets: false });
+        Rc::new(Terms::new(&ClientPlan { store, request_bytes, ..plan() }))
     }
 
     fn ask(talk: &mut Values, n: usize) -> Vec<u8> {
@@ -309,6 +316,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_an_answer_of_a_store_that_may_forget_alone() {
+        for forgets in [true, false] {
+            let store = Some(Store { keys: 1, get_share: 1.0, zipf: None, forgets });
+            let terms = Rc::new(Terms::new(&ClientPlan { store, ..plan() }));
+            terms.shelf().skip_opening();
+            let mut talk = Values::begin(&terms, 0, 0);
+            ask(&mut talk, 1);
+            let (whole, heard) = talk.hear(b"$-1\r\n");
+            assert_eq!((whole, heard.is_ok()), (u32::from(forgets), forgets));
+            let nothing = Values::kinds(&terms).iter().find(|it| it.0 == "GET, nothing").map(|it| it.1);
+            assert_eq!(nothing, Some(u64::from(forgets)));
+        }
+    }
+
+    #[test]
     fn what_is_no_answer_is_reported_with_what_was_asked() {
         let refused = |get_share, received: &[u8]| {
             let terms = terms(1, [16, 16], get_share);
@@ -332,6 +354,7 @@ mod tests {
             (1.0, b"$17\r\n", "with `$17`"),
             (1.0, b":0\r\n", "with `:0`"),
             (1.0, b"*0\r\n", "with `*0`"),
+            (1.0, b"$-1\r\n", "GET key:000000000000 was answered with nothing"),
         ] {
             let (whole, why) = refused(get_share, received);
             assert!(whole == 0 && why.contains(part), "{why}");

@@ -85,8 +85,8 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
     }
     match metric {
         Metric::Rate => Some(segment.records_per_s),
-        Metric::Cpu => cpu.ns_per_record,
-        Metric::PerCpu => cpu.ns_per_record.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
+        Metric::Cpu => ns_per_record(segment),
+        Metric::PerCpu => ns_per_record(segment).filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns),
         // The window is longer than the schedule, in which all of it was due.
         Metric::CpuUsed => (ledger.offered > 0)
             .then(|| cpu.own_ns as f64 / 1e9 * generator.asked_pps / ledger.packets() as f64),
@@ -101,6 +101,13 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
         Metric::Resident => Some((memory.rss_bytes + memory.huge_bytes) as f64),
         _ => None,
     }
+}
+
+/// CPU time per record: of what delivered nothing of what it was offered it is no number. Were it missing, an arm would
+/// be judged by the segments in which it worked.
+fn ns_per_record(segment: &Segment) -> Option<f64> {
+    let nothing = (segment.ledger.offered > 0).then_some(f64::INFINITY);
+    segment.cpu.ns_per_record.or(nothing)
 }
 
 /// False for the latency of a load that is no schedule: it was not measured.
@@ -744,6 +751,7 @@ pub(super) fn outcome(result: &RaceResult) -> Outcome {
 mod tests {
     use super::*;
     use crate::report;
+    use laneway_stats::pairs::Doubt;
 
     #[test]
     fn programs_the_hypervisor_and_the_cable_are_named_apart() {
@@ -798,6 +806,39 @@ mod tests {
         segments[10].invalid = segments[0].invalid.clone();
         let few = too_few(&segments, &names, &loads);
         assert!(few.len() == 1 && few[0].starts_with("base at 9/s: 6 of 10 segments"), "{few:?}");
+    }
+
+    #[test]
+    fn an_arm_that_delivers_nothing_now_and_then_has_no_verdict_on_its_cost() {
+        let one = report::example().segments.remove(0);
+        let at = |arm, round, ns_per_record| {
+            let mut segment =
+                Segment { arm, round, generation: round / 2, load: 0, warm_up: false, ..one.clone() };
+            segment.ledger = Ledger { offered: 100, delivered: 100, ..Ledger::default() };
+            if ns_per_record.is_none() {
+                segment.ledger.delivered = 0;
+            }
+            segment.cpu.ns_per_record = ns_per_record;
+            segment
+        };
+        let judged = |metric, silent: usize| {
+            let arm = |round| if round < silent { None } else { Some(200.0) };
+            let segments: Vec<Segment> = (0..12)
+                .flat_map(|round| [at(0, round, Some(100.0)), at(1, round, arm(round))])
+                .collect();
+            let data = Data { segments: &segments, trials: &[] };
+            let pairs = paired(data, metric, [(0, 0), (1, 0)]);
+            let comparison = Comparison::of_pairs(&pairs, Rule::COST, Look::only(0.05));
+            comparison.expect("within limits").judge(None)
+        };
+        for metric in [Metric::Cpu, Metric::PerCpu] {
+            assert!(judged(metric, 0).doubt.is_none(), "{}", metric.name());
+            let doubt = judged(metric, 4).doubt;
+            assert!(matches!(doubt, Some(Doubt::BrokenValues { .. })), "{doubt:?}");
+        }
+        // What was not offered anything is missing.
+        let idle = Segment { ledger: Ledger::default(), ..at(1, 0, None) };
+        assert_eq!(of_segment(Metric::Cpu, &idle), None);
     }
 
     #[test]

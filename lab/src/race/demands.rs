@@ -1,8 +1,8 @@
 //! What became of goals and claims: the comparisons of a race, set against limits. Pure, as what it rests on.
 //!
-//! A goal is judged as it is stated. A claim is a sentence of another author, so it is also asked whether this race
-//! can tell at all: a load that was not offered, an arm that did not run, and a cost that would be the cost of a
-//! collapse are answered with the reason, never with a verdict.
+//! A claim is a sentence of another author, so it is asked whether this race can tell at all: a load that was not offered
+//! and an arm that did not run are answered with the reason, never with a verdict; for a goal that is inconclusive. So
+//! is a cost that would be the cost of a collapse, for either.
 
 use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
 use super::limiter::{Limiter, limiter};
@@ -51,7 +51,9 @@ pub(super) fn goals(
     sought: bool,
 ) -> Vec<GoalOutcome> {
     let outcome = |goal: &Goal| {
-        let (measured, status) = match judge(goal, result, trials, scenario) {
+        let collapsed = collapse(goal, result).map(DemandAnswer::Undecided);
+        let answer = collapsed.unwrap_or_else(|| judge(goal, result, trials, scenario));
+        let (measured, status) = match answer {
             DemandAnswer::Measured(measured, answer) => (
                 measured,
                 match answer {

@@ -13,7 +13,8 @@ pub(super) fn run(arguments: &KvArguments, json: bool) -> Result<Exit, Failure> 
     // A datagram gets; it sets nothing.
     let usual_share = if arguments.udp.is_some() { 1.0 } else { GET_SHARE };
     let get_share = arguments.get_share.unwrap_or(usual_share);
-    let store = Store { keys: arguments.keys, get_share, zipf: arguments.zipf };
+    // It is any store, and how often a GET found nothing is printed.
+    let store = Store { keys: arguments.keys, get_share, zipf: arguments.zipf, forgets: true };
     let plan = ClientPlan {
         to: arguments.to,
         protocol: Protocol::Resp,

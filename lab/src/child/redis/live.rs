@@ -62,7 +62,7 @@ fn a_real_server_counts_what_the_client_says_it_asked() {
         connections,
         in_flight,
         request_bytes,
-        store: Some(Store { keys: KEYS, get_share, zipf }),
+        store: Some(Store { keys: KEYS, get_share, zipf, forgets: false }),
         datagrams: None,
         timeout_ms: 30_000,
         seed: 9,

@@ -38,7 +38,7 @@ pub(super) fn of_store(
     in_flight: u32,
     get_share: f64,
 ) -> ClientPlan {
-    let store = Some(Store { keys: KEYS, get_share, zipf: Some(0.9) });
+    let store = Some(Store { keys: KEYS, get_share, zipf: Some(0.9), forgets: false });
     ClientPlan {
         protocol: Protocol::Resp,
         request_bytes: [20, 90],
