@@ -40,8 +40,8 @@ impl Look {
             let advice =
                 if may_sleep { "; try --awake, which gives it fewer occasions" } else { "" };
             findings.push(format!(
-                "the hypervisor took {:.1} % of the CPU time away; no CPU figure holds it, but all figures scatter \
-                 more{advice}",
+                "the hypervisor took {:.1} % of the CPU time away; what it took while an arm ran is inside that arm's \
+                 CPU time, in proportion for all, so that ratios hold on average, and all figures scatter more{advice}",
                 steal_share * 100.0
             ));
         }

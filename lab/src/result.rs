@@ -9,7 +9,7 @@ use crate::timetable::Spacing;
 use crate::why::TracedArm;
 use laneway_core::CapsReport;
 use laneway_stats::pairs::{Comparison, Judgement};
-use laneway_stats::{CurvePoint, LatencySummary};
+use laneway_stats::{CurvePoint, LatencySummary, Look};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -727,6 +727,10 @@ pub struct Finding {
     pub judgement: Judgement,
     /// Whether more segments would change nothing: the race may stop for it.
     pub is_decided: bool,
+    /// The same look at its own part of the error rate alone, with nothing that others handed on: what goals and claims
+    /// on this metric rest on. Absent in results before 2026-11-28.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_look: Option<Look>,
 }
 
 /// What became of one demand of the scenario.

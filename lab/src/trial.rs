@@ -247,12 +247,12 @@ pub struct Trial {
     pub traced: Option<TraceEnd>,
     /// Latencies that belong to no load's yet: which rounds were warm-up is known when the generation is over.
     #[serde(skip)]
-    unmerged: Vec<Unmerged>,
+    pub(crate) unmerged: Vec<Unmerged>,
 }
 
 /// The latencies of one segment that can be used.
 #[derive(Clone, Debug)]
-struct Unmerged {
+pub(crate) struct Unmerged {
     load: usize,
     round: usize,
     wire_to_app: Latency,
@@ -688,7 +688,8 @@ fn unclear(usage: &Usage, arm: usize) -> Vec<String> {
 }
 
 /// Why rate, loss and latency of a segment cannot be used: what other programs, or a hypervisor, took of the CPUs
-/// beyond their limits. CPU time can, since none of that is in it.
+/// beyond their limits. CPU time can: of other programs' none is in it. What a hypervisor took while an arm ran is, and
+/// adds to that of each arm in proportion to the time that it ran, so ratios are right on average and scatter more.
 fn disturbed(usage: &Usage, others_max: f64) -> Option<(Disturber, String)> {
     let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
     if percent(usage.foreign_ns()) > others_max * 100.0 {
@@ -699,7 +700,7 @@ fn disturbed(usage: &Usage, others_max: f64) -> Option<(Disturber, String)> {
         let why = format!("other programs used {used:.0} % of a CPU ({})", names.join(", "));
         return Some((Disturber::Programs, why));
     }
-    // What ran once the CPU was back is booked; a rate was not kept meanwhile, and a latency is the hypervisor's.
+    // What ran is booked, with what was taken from it; a rate was not kept meanwhile, and a latency is the hypervisor's.
     let stolen = |(_, ns): &(&usize, &u64)| **ns as f64 > usage.window_ns as f64 * STEAL_MAX;
     let (cpu, ns) = usage.steal_ns.iter().find(stolen)?;
     let why = format!("the hypervisor took CPU {cpu} away for {} ms", ns / 1_000_000);

@@ -325,7 +325,8 @@ mod tests {
             ask(&mut talk, 1);
             let (whole, heard) = talk.hear(b"$-1\r\n");
             assert_eq!((whole, heard.is_ok()), (u32::from(forgets), forgets));
-            let nothing = Values::kinds(&terms).iter().find(|it| it.0 == "GET, nothing").map(|it| it.1);
+            let nothing =
+                Values::kinds(&terms).iter().find(|it| it.0 == "GET, nothing").map(|it| it.1);
             assert_eq!(nothing, Some(u64::from(forgets)));
         }
     }

@@ -30,9 +30,7 @@ pub(super) fn rule(metric: Metric, scenario: &Scenario) -> Rule {
     let matters = scenario.matters;
     let relative = Rule { threshold_min: matters, half_width_target: matters, ..Rule::COST };
     match metric {
-        Metric::Rate | Metric::PerCpu => {
-            Rule { direction: Direction::HigherIsBetter, ..relative }
-        }
+        Metric::Rate | Metric::PerCpu => Rule { direction: Direction::HigherIsBetter, ..relative },
         Metric::Capacity | Metric::ZeroLoss => Rule {
             direction: Direction::HigherIsBetter,
             half_width_target: matters * 2.0,
@@ -180,20 +178,23 @@ pub(super) fn paired(data: Data<'_>, metric: Metric, sides: [Side; 2]) -> Vec<Pa
 /// Which comparison: its metric, arm and load.
 type ComparisonKey = (&'static str, usize, usize);
 
-/// Judges a race while it runs. Every metric has an error rate of [`ALPHA`] for all its arms and loads together,
-/// however often one looks.
+/// Judges a race while it runs. The verdicts on a metric have an error rate of [`ALPHA`] for all its arms and loads
+/// together, however often one looks; and so have the goals and claims on it.
 pub(super) struct Judge {
-    looks: BTreeMap<ComparisonKey, Looks>,
+    /// At each comparison: for its verdict, by what others handed on, and for limits, by its own part alone.
+    looks: BTreeMap<ComparisonKey, [Looks; 2]>,
     /// Differences that were called: they are final, and hand their part of the error rate to the others.
     called: BTreeMap<ComparisonKey, Judgement>,
     /// The load at which every arm has a rate of its own: rates there are no finding.
     own_load: Option<usize>,
+    /// Goals and claims that look at what is no comparison here: each has a part of the error rate of limits, too.
+    beside: usize,
 }
 
 impl Judge {
     /// No look has been taken yet.
-    pub(super) fn new(own_load: Option<usize>) -> Judge {
-        Judge { looks: BTreeMap::new(), called: BTreeMap::new(), own_load }
+    pub(super) fn new(own_load: Option<usize>, beside: usize) -> Judge {
+        Judge { looks: BTreeMap::new(), called: BTreeMap::new(), own_load, beside }
     }
 
     /// Every metric of every arm at every load against the base, when a `share` of the race's time has gone; the last
@@ -214,15 +215,15 @@ impl Judge {
             let is_measured =
                 |&load: &usize| is_measured(data.segments, metric, load) && !is_given(load);
             for load in (0..loads).filter(is_measured).filter(|_| is_known(0)) {
-                // The twin is the yardstick, and no member of the family.
                 let others = (arms - 2) * loads;
                 let twin = paired(data, metric, [(0, load), (1, load)]);
                 let rule = rule(metric, scenario);
-                let noise = self.compare((metric.name(), 1, load), &twin, rule, share, 1);
+                let (noise, noise_look) =
+                    self.compare((metric.name(), 1, load), &twin, rule, share, others);
                 for arm in (1..arms).filter(|&arm| is_known(arm)) {
                     let place = (metric.name(), arm, load);
-                    let comparison = match arm {
-                        1 => noise.clone(),
+                    let (comparison, limit_look) = match arm {
+                        1 => (noise.clone(), noise_look),
                         _ => {
                             let pairs = paired(data, metric, [(0, load), (arm, load)]);
                             self.compare(place, &pairs, rule, share, others)
@@ -237,6 +238,7 @@ impl Judge {
                         judgement,
                         is_decided: comparison.is_decided((arm > 1).then_some(&noise)),
                         comparison,
+                        limit_look: Some(limit_look),
                     });
                 }
             }
@@ -244,25 +246,33 @@ impl Judge {
         findings
     }
 
-    /// One comparison among `family` of them.
+    /// One comparison among `others` of them, and the look at it that limits rest on.
     pub(super) fn compare(
         &mut self,
         place: ComparisonKey,
         pairs: &[Pair],
         rule: Rule,
         share: f64,
-        family: usize,
-    ) -> Comparison {
+        others: usize,
+    ) -> (Comparison, Look) {
         let is_of_family =
             |called: &&ComparisonKey| called.0 == place.0 && called.1 > 1 && **called != place;
         let called = self.called.keys().filter(is_of_family).count();
-        let family = Family::new(ALPHA, family.max(1)).expect("a rate, and one at least");
-        let alpha = family.alpha_each(called);
-        let looks = self.looks.entry(place).or_insert_with(|| Looks::new(Spending::default()));
-        // Without a whole pair there is nothing to look at.
-        let nothing = Look { number: 0, share, alpha, level: None };
-        let look = looks.look(share, information(pairs), alpha).unwrap_or(nothing);
-        Comparison::of_pairs(pairs, rule, look).expect("the scenario was checked")
+        let family = |n: usize| Family::new(ALPHA, n.max(1)).expect("a rate, and one at least");
+        // The twin is the yardstick of verdicts, and no member of their family.
+        let of_verdict = family(if place.1 == 1 { 1 } else { others }).alpha_each(called);
+        // What is demanded of the base alone has the looks at the twin.
+        let of_limits = family(others + self.beside).alpha_each(0);
+        let new = || [(); 2].map(|()| Looks::new(Spending::default()));
+        let [verdict, limits] = self.looks.entry(place).or_insert_with(new);
+        let look = |looks: &mut Looks, alpha| {
+            // Without a whole pair there is nothing to look at.
+            let nothing = Look { number: 0, share, alpha, level: None };
+            looks.look(share, information(pairs), alpha).unwrap_or(nothing)
+        };
+        let look_at_limits = look(limits, of_limits);
+        let comparison = Comparison::of_pairs(pairs, rule, look(verdict, of_verdict));
+        (comparison.expect("the scenario was checked"), look_at_limits)
     }
 
     /// A verdict; one of a difference is kept, once it was given.
@@ -811,9 +821,15 @@ mod tests {
     #[test]
     fn an_arm_that_delivers_nothing_now_and_then_has_no_verdict_on_its_cost() {
         let one = report::example().segments.remove(0);
-        let at = |arm, round, ns_per_record| {
-            let mut segment =
-                Segment { arm, round, generation: round / 2, load: 0, warm_up: false, ..one.clone() };
+        let at = |arm, round, ns_per_record: Option<f64>| {
+            let mut segment = Segment {
+                arm,
+                round,
+                generation: round / 2,
+                load: 0,
+                warm_up: false,
+                ..one.clone()
+            };
             segment.ledger = Ledger { offered: 100, delivered: 100, ..Ledger::default() };
             if ns_per_record.is_none() {
                 segment.ledger.delivered = 0;
@@ -839,6 +855,31 @@ mod tests {
         // What was not offered anything is missing.
         let idle = Segment { ledger: Ledger::default(), ..at(1, 0, None) };
         assert_eq!(of_segment(Metric::Cpu, &idle), None);
+    }
+
+    #[test]
+    fn limits_rest_on_looks_to_which_nothing_was_handed_on() {
+        let pair = |round: usize, ratio: f64| Pair {
+            generation: round / 2,
+            base: Some(100.0),
+            arm: Some(ratio * (100.0 + (round * 7 % 3) as f64)),
+        };
+        let pairs = |ratio| (0..24).map(|round| pair(round, ratio)).collect::<Vec<_>>();
+        let mut judge = Judge::new(None, 2);
+        let mut alphas = |arm: usize, ratio| {
+            let place = (Metric::Cpu.name(), arm, 0);
+            let (found, look) = judge.compare(place, &pairs(ratio), Rule::COST, 1.0, 4);
+            judge.judge(place, &found, None);
+            [found.look.alpha, look.alpha]
+        };
+        // Of four arms the first differs, and hands its part on to the verdicts on the others.
+        let near = |[verdict, limits]: [f64; 2], parts: f64| {
+            assert!((verdict - ALPHA / parts).abs() < 1e-12, "{verdict}");
+            assert!((limits - ALPHA / 6.0).abs() < 1e-12, "{limits}");
+        };
+        near(alphas(2, 3.0), 4.0);
+        near(alphas(3, 1.0), 3.0);
+        near(alphas(1, 1.0), 1.0);
     }
 
     #[test]

@@ -76,12 +76,8 @@ pub(super) fn section(
         searched_pps: plan.pps,
         trials: plan.trials,
         trial_ms: plan.ms,
-        capacities: (0..arms)
-            .map(|arm| capacity_row(&all, arm, capacity))
-            .collect(),
-        zero_loss: (0..arms)
-            .map(|arm| capacity_row(&all, arm, zero_loss))
-            .collect(),
+        capacities: (0..arms).map(|arm| capacity_row(&all, arm, capacity)).collect(),
+        zero_loss: (0..arms).map(|arm| capacity_row(&all, arm, zero_loss)).collect(),
     };
     let compared = [&CAPACITY, &ZERO_LOSS];
     let findings =
@@ -128,7 +124,8 @@ mod tests {
         let at = |pps, beyond_pps| Capacity { pps: Some(pps), beyond_pps, ..Capacity::default() };
         let limited = |found: Capacity| Capacity { is_generator_limited: true, ..found };
         let of = |trial: &Trial| {
-            let found = [capacity(trial), zero_loss(trial)].map(|it| it.expect("both were searched"));
+            let found =
+                [capacity(trial), zero_loss(trial)].map(|it| it.expect("both were searched"));
             found.map(|it| (carried(it), it.1))
         };
         assert_eq!(of(&trial(none.clone(), none.clone())), [(Some(0.0), false); 2]);

@@ -79,7 +79,8 @@ impl<'a> Contest<'a> {
         let time = Duration::from_secs(extent.time_s);
         let began = Instant::now();
         let mut all = Measured::default();
-        let mut judge = Judge::new(extent.own_load());
+        let beside = demands::beside_comparisons(scenario, app.race.metrics, false);
+        let mut judge = Judge::new(extent.own_load(), beside);
         let mut doubt = Doubt::new(entrants.len(), extent.loads_pps.len());
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;

@@ -11,8 +11,8 @@ use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_page::number::ratio;
-use laneway_stats::Rule;
 use laneway_stats::pairs::{self, Comparison, Doubt, Limit, Pair};
+use laneway_stats::{Look, Rule};
 
 /// The answer to a claim that waits for a trace.
 const BY_TRACE: &str = "laneway race --trace and laneway trace analyze look there";
@@ -299,11 +299,7 @@ impl Figure {
             Some(over) => paired(data, goal.metric, [over, arm]),
             None => alone(data, goal.metric, arm),
         };
-        // The looks at the arm were looks at this, too; those at the base are those at its twin.
-        let looked = arm.0.max(1);
-        let mut of_arm = findings.iter().filter(|f| (f.arm, f.load) == (looked, arm.1));
-        let finding = of_arm.find(|finding| finding.comparison.look.number > 0)?;
-        let (look, rule) = (finding.comparison.look, rule_of(goal, scenario));
+        let (look, rule) = (look_of(goal, (arm, over), findings)?, rule_of(goal, scenario));
         let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
         let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
         let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
@@ -318,6 +314,45 @@ impl Figure {
     }
 }
 
+/// The look that a demand rests on: that at the comparison of the same two, or else at the arm's with the base, and at the
+/// twin's where there is the base alone. Of a metric that is not compared it is one of another: [`beside_comparisons`]
+/// has counted each such demand, so that its part of the error rate is small enough.
+fn look_of(goal: &Goal, (arm, over): Sides, findings: &[Finding]) -> Option<Look> {
+    let of_base = over.filter(|over| arm.0 == 0 && over.1 == arm.1).map_or(1, |over| over.0);
+    let looked = if arm.0 == 0 { of_base } else { arm.0 };
+    let of_arm = || {
+        let at = findings.iter().filter(move |f| (f.arm, f.load) == (looked, arm.1));
+        at.filter_map(|f| Some((f, f.limit_look.filter(|look| look.number > 0)?)))
+    };
+    let own = of_arm().find(|(finding, _)| finding.metric == goal.metric.name());
+    own.or_else(|| of_arm().next()).map(|(_, look)| look)
+}
+
+/// How many goals and claims on metrics with, or without, a load look at what is no comparison of an arm with the base
+/// in one of `metrics`.
+pub(super) fn beside_comparisons(
+    scenario: &Scenario,
+    metrics: &[Metric],
+    has_no_load: bool,
+) -> usize {
+    let base = scenario.arms.first().map(|arm| arm.name.as_str());
+    let is_compared = |goal: &&Goal| {
+        let names = [Some(goal.arm.as_str()), goal.over.as_deref()];
+        goal.over.is_some() && names.contains(&base) && metrics.contains(&goal.metric)
+    };
+    let all = demands(scenario).filter(|goal| goal.metric.has_no_load() == has_no_load);
+    all.filter(|goal| !is_compared(goal)).count()
+}
+
+/// The goals, and the claims that a race may answer.
+fn demands(scenario: &Scenario) -> impl Iterator<Item = &Goal> {
+    let of_claims = scenario.claims.iter().filter_map(|claim| match &claim.answer {
+        Answer::Race(test) => Some(test),
+        _ => None,
+    });
+    scenario.goals.iter().chain(of_claims)
+}
+
 /// How many of the goals and claims that are set against a rate or a cost are not decided, and how many there are: as
 /// long as one is not, more pairs may decide it.
 pub(super) fn undecided_limits(
@@ -326,15 +361,11 @@ pub(super) fn undecided_limits(
     findings: &[Finding],
     scenario: &Scenario,
 ) -> [usize; 2] {
-    let of_claims = scenario.claims.iter().filter_map(|claim| match &claim.answer {
-        Answer::Race(test) => Some(test),
-        _ => None,
-    });
     // As of findings: tails and losses come along as precise as they are.
     let is_awaited = |goal: &&Goal| {
         matches!(goal.metric, Metric::Rate | Metric::Cpu | Metric::PerCpu | Metric::CpuUsed)
     };
-    let tests = scenario.goals.iter().chain(of_claims).filter(is_awaited);
+    let tests = demands(scenario).filter(is_awaited);
     let figures = tests.filter_map(|goal| {
         let sides = field.sides(goal).ok()?;
         Some((goal, Figure::of(goal, sides, data, findings, scenario)?))

@@ -3,13 +3,18 @@
 
 use super::analyse::{Judge, spread};
 use super::capacities::{capacity, carried, resolution};
+use super::demands;
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
 use crate::scenario::Scenario;
 use crate::trial::{Capacity, Trial};
+use laneway_kinds::Metric;
 use laneway_stats::pairs::{Comparison, Pair};
-use laneway_stats::{Direction, Rule};
+use laneway_stats::{Direction, Look, Rule};
+
+/// What is compared here and may be demanded.
+const COMPARED: [Metric; 3] = [Metric::PingAvg, Metric::Capacity, Metric::ZeroLoss];
 
 /// The trials by arm and generation.
 pub(super) struct ByGeneration<'a> {
@@ -149,8 +154,7 @@ pub(super) fn capacity_row(
     arm: usize,
     of: fn(&Trial) -> Option<(&Capacity, bool)>,
 ) -> CapacityRow {
-    let found: Vec<(&Capacity, bool)> =
-        all.of(arm).filter_map(|(_, trial)| of(trial)).collect();
+    let found: Vec<(&Capacity, bool)> = all.of(arm).filter_map(|(_, trial)| of(trial)).collect();
     let rates: Vec<f64> = found.iter().filter_map(|(c, _)| c.pps).map(|pps| pps as f64).collect();
     CapacityRow {
         arm,
@@ -176,18 +180,18 @@ pub(super) fn findings(
         resolution: if what.is_searched { resolution(scenario) } else { 0.0 },
         ..Rule::COST
     };
-    let mut judge = Judge::new(None);
+    let beside = demands::beside_comparisons(scenario, &COMPARED, true);
+    let mut judge = Judge::new(None, beside);
     let mut compare = |arm| {
         let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
         let pairs = base.into_iter().zip(other).enumerate();
         let pairs: Vec<Pair> =
             pairs.map(|(generation, (base, arm))| Pair { generation, base, arm }).collect();
-        let family = if arm == 1 { 1 } else { arms - 2 };
-        judge.compare((what.metric, arm, load), &pairs, rule, 1.0, family)
+        judge.compare((what.metric, arm, load), &pairs, rule, 1.0, arms - 2)
     };
     let comparisons: Vec<_> = (1..arms).map(&mut compare).collect();
-    let noise = comparisons[0].clone();
-    let finding = |(place, comparison): (usize, Comparison)| {
+    let noise = comparisons[0].0.clone();
+    let finding = |(place, (comparison, limit_look)): (usize, (Comparison, Look))| {
         let yardstick = (place > 0).then_some(&noise);
         Finding {
             metric: what.metric.to_owned(),
@@ -197,6 +201,7 @@ pub(super) fn findings(
             judgement: comparison.judge(yardstick),
             is_decided: comparison.is_decided(yardstick),
             comparison,
+            limit_look: Some(limit_look),
         }
     };
     comparisons.into_iter().enumerate().map(finding).collect()

@@ -276,6 +276,7 @@ fn findings(result: &RaceResult) -> Vec<Finding> {
                     load,
                     judgement: comparison.judge(yardstick),
                     is_decided: comparison.is_decided(yardstick),
+                    limit_look: Some(comparison.look),
                     comparison,
                 });
             }

@@ -170,7 +170,8 @@ fn neither_a_loss_nor_a_count_too_many_is_explained_away() {
 #[test]
 fn latencies_of_rounds_that_were_warm_up_are_in_no_load() {
     let mut trial = Trial { round_trips: vec![RoundTrips::default(); 2], ..Trial::empty(1, 0) };
-    (trial.wire_to_app, trial.app_only) = (vec![Latency::default(); 2], vec![Latency::default(); 2]);
+    (trial.wire_to_app, trial.app_only) =
+        (vec![Latency::default(); 2], vec![Latency::default(); 2]);
     for (round, ns) in [(7, 900_000), (8, 800_000), (9, 1_000), (10, 2_000)] {
         let mut segment = crate::report::example().segments.swap_remove(0);
         (segment.round, segment.load, segment.warm_up) = (round, 1, false);

@@ -3,9 +3,10 @@
 use super::*;
 use crate::ping::PingTrial;
 use crate::report::{example, example_of_pings};
-use crate::result::{Memory, PingRow, Segment};
+use crate::result::{CapacityRow, ClientShare, Memory, PingRow, Segment};
 use crate::round_trips::RoundTrips;
 use crate::tables::TablesOf;
+use crate::trial::Capacity;
 use laneway_registry::{Apps, Lanes};
 use std::path::Path;
 
@@ -163,6 +164,174 @@ fn a_rate_is_left_open_where_the_generator_has_no_headroom() {
     assert_judged(&result, &of("records/s", 50_000), Inconclusive, "no headroom");
     assert_judged(&result, &of("records/s", 200_000), Confirmed, "/s (");
     assert_judged(&result, &of("CPU per record", 50_000), Confirmed, "ns (");
+}
+
+/// In a closed loop, the load without a rate: as if the client were busy for such a share of it with some arms.
+fn closed(busy: &[(usize, f64)]) -> RaceResult {
+    let mut result = race(|s| {
+        let pps = if s.arm == XDP { 120_000.0 } else { 100_000.0 };
+        s.records_per_s = pps * wobble(s);
+        cost(s, 1_000.0);
+    });
+    (result.closed_loop, result.saturating_pps) = (true, Some(LOADS[2]));
+    let share = |&(arm, share)| ClientShare { arm, load: 2, share };
+    result.client_shares = busy.iter().map(share).collect();
+    result
+}
+
+#[test]
+fn a_client_that_was_the_limit_confirms_and_refutes_only_what_follows() {
+    let over = |limit: &str| format!("metric = 'records/s', arm = 'xdp', over = 'packet', {limit}");
+    let [more, less] = [over("at_least = 1.1"), over("at_most = 1.1")];
+    let [too_much, most] = [over("at_least = 1.5"), over("at_most = 1.5")];
+    let free = closed(&[(0, 0.5), (XDP, 0.5)]);
+    for (claim, status) in
+        [(&more, Confirmed), (&less, Refuted), (&too_much, Refuted), (&most, Confirmed)]
+    {
+        assert_judged(&free, claim, status, "1.200 times (");
+    }
+    // The faster one can do that or more.
+    let faster = closed(&[(0, 0.5), (XDP, 0.95)]);
+    let or_more = "; or more: the client was the limit, not the arm";
+    for (claim, status) in
+        [(&more, Confirmed), (&less, Refuted), (&too_much, Inconclusive), (&most, Inconclusive)]
+    {
+        assert_judged(&faster, claim, status, or_more);
+    }
+    let slower = closed(&[(0, 0.95), (XDP, 0.5)]);
+    for (claim, status) in
+        [(&more, Inconclusive), (&less, Inconclusive), (&too_much, Refuted), (&most, Confirmed)]
+    {
+        assert_judged(
+            &slower,
+            claim,
+            status,
+            "; or less: the client was the limit of the other arm",
+        );
+    }
+    let both = closed(&[(0, 0.95), (XDP, 0.95)]);
+    for claim in [&more, &less, &too_much, &most] {
+        assert_judged(&both, claim, Inconclusive, "; the client was the limit of both");
+    }
+    let cpu = "metric = 'CPU per record', arm = 'xdp', over = 'packet', at_most = 1.1";
+    assert_judged(&both, cpu, Confirmed, "1.000 times (");
+    let alone = |limit: &str| format!("metric = 'records/s', arm = 'xdp', {limit}");
+    assert_judged(&faster, &alone("at_least = 110_000.0"), Confirmed, or_more);
+    assert_judged(&faster, &alone("at_most = 130_000.0"), Inconclusive, or_more);
+}
+
+#[test]
+fn the_searched_rate_of_an_arm_whose_search_had_no_upper_end_is_a_lower_bound() {
+    let at = |arm: usize, generation: usize, pps: u64| Trial {
+        capacity: Some(Capacity {
+            pps: Some(pps),
+            beyond_pps: Some(pps + 1),
+            ..Capacity::default()
+        }),
+        ..Trial::empty(arm, generation)
+    };
+    let trials: Vec<Trial> = [(0, 100_000), (1, 100_000), (XDP, 300_000)]
+        .into_iter()
+        .flat_map(|(arm, pps)| (0..4).map(move |generation| at(arm, generation, pps)))
+        .collect();
+    let judged_by = |open_ended: usize, limit: &str| {
+        let mut result = example_of_pings();
+        let section = result.ping.as_mut().expect("it has one");
+        let row = section.capacities[0].clone();
+        let open = |arm| if arm == XDP { open_ended } else { 0 };
+        section.capacities =
+            (0..5).map(|arm| CapacityRow { arm, open_ended: open(arm), ..row.clone() }).collect();
+        let mut scenario = scenario("");
+        let text = format!("metric = 'capacity'\narm = 'xdp'\nover = 'packet'\n{limit}");
+        let claim = format!("[[claim]]\nsays = 's'\n[claim.test]\n{text}");
+        let claims_of: std::collections::BTreeMap<String, Vec<Claim>> =
+            toml::from_str(&claim).expect("it is one");
+        scenario.claims = claims_of["claim"].clone();
+        // A step of such a search is 14.7 %.
+        let plan = "pps = [50_000, 4_000_000]\nloss_max = 0.0\nsteps = 7\nms = 9\ntrials = 1";
+        scenario.capacity = Some(toml::from_str(plan).expect("it is one"));
+        let outcome = &claims(&result, &trials, &scenario, true)[0];
+        (outcome.status, outcome.measured.clone())
+    };
+    for (open_ended, limit, status, part) in [
+        (0, "at_least = 2.5", Confirmed, "3.000 times (2.61"),
+        (0, "at_least = 2.9", Inconclusive, "to 3.44"),
+        (0, "at_most = 3.5", Confirmed, "3.000 times ("),
+        (1, "at_least = 2.5", Confirmed, "; or more: a search had no upper end"),
+        (1, "at_most = 3.5", Inconclusive, "; or more: a search had no upper end"),
+        (1, "at_least = 3.6", Inconclusive, "; or more: a search had no upper end"),
+    ] {
+        let (is, measured) = judged_by(open_ended, limit);
+        assert!(is == status && measured.contains(part), "{limit}: {is:?}: {measured}");
+    }
+}
+
+#[test]
+fn a_demand_has_the_look_at_the_comparison_that_it_is_about() {
+    let mut result = race(|s| cost(s, 1_000.0));
+    for finding in &mut result.findings {
+        let is_of_cpu = finding.metric == Metric::Cpu.name();
+        let alpha = 0.001 * finding.arm as f64 + if is_of_cpu { 0.01 } else { 0.02 };
+        // What a verdict has by now is of no use to it.
+        (finding.comparison.look, finding.limit_look) = (Look::only(0.05), Some(Look::only(alpha)));
+    }
+    let alpha = |demand: &str| {
+        let scenario =
+            scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {demand}, at_most = 1.0 }}"));
+        let Answer::Race(goal) = &scenario.claims[0].answer else { panic!("it is one") };
+        let sides = Field::of(&result).sides(goal).ok().expect("both were raced");
+        let data = Data { segments: &result.segments, trials: &[] };
+        let figure = Figure::of(goal, sides, data, &result.findings, &scenario).expect("looked at");
+        (figure.found.look.alpha * 1e6).round() / 1e6
+    };
+    for (demand, expected) in [
+        ("metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 50_000", 0.014),
+        ("metric = 'records/s', arm = 'xdp', over = 'packet', load_pps = 50_000", 0.024),
+        // The same two, the other way round.
+        ("metric = 'CPU per record', arm = 'packet', over = 'xdp', load_pps = 50_000", 0.014),
+        // The base alone, as the twin; and what is compared in no metric.
+        ("metric = 'CPU per record', arm = 'packet', load_pps = 50_000", 0.011),
+        ("metric = 'ring memory', arm = 'xdp', over = 'packet', load_pps = 50_000", 0.024),
+    ] {
+        assert_eq!(alpha(demand), expected, "{demand}");
+    }
+}
+
+#[test]
+fn a_demand_that_no_comparison_looks_at_has_a_part_of_the_error_rate() {
+    let claims: Vec<String> = [
+        "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 50_000",
+        "metric = 'CPU per record', arm = 'packet', over = 'xdp', load_pps = 50_000",
+        "metric = 'CPU per record', arm = 'xdp', above = 'packet', load_pps = 50_000",
+        "metric = 'CPU per record', arm = 'xdp', over = 'packet:batch', load_pps = 50_000",
+        "metric = 'CPU per record', arm = 'xdp', load_pps = 50_000",
+        "metric = 'ring memory', arm = 'xdp', over = 'packet', load_pps = 50_000",
+    ]
+    .iter()
+    .map(|test| format!("[[claim]]\nsays = 's'\ntest = {{ {test}, at_most = 1.0 }}\n"))
+    .collect();
+    let scenario = scenario(&claims.concat());
+    let beside = |has_no_load| beside_comparisons(&scenario, &[Metric::Cpu], has_no_load);
+    assert_eq!([false, true].map(beside), [4, 0]);
+}
+
+#[test]
+fn a_goal_on_the_cost_of_a_collapse_is_not_met() {
+    let goal = "[[goal]]\nmetric = 'CPU per record'\narm = 'xdp'\nover = 'packet'\nload_pps = 400_000\nat_most = 0.25";
+    let judged_by = |lost: f64| {
+        let result = race(|s| {
+            cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 });
+            if s.arm == XDP {
+                lose(s, lost);
+            }
+        });
+        let outcome = goals(&result, &[], &scenario(goal), true).remove(0);
+        (outcome.status, outcome.measured)
+    };
+    assert_eq!(judged_by(0.0).0, GoalStatus::Met);
+    let (status, why) = judged_by(0.34);
+    assert_eq!(status, GoalStatus::Inconclusive, "{why}");
+    assert!(why.contains("xdp lost 34.0 % of 400000/s: that is a collapse"), "{why}");
 }
 
 #[test]
