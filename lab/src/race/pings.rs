@@ -297,6 +297,29 @@ mod tests {
     }
 
     #[test]
+    fn capacities_are_judged_no_finer_than_their_search() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
+        let scenario = Scenario::load(std::path::Path::new(file)).expect("it ships");
+        let step = 1.0 + resolution(&scenario);
+        assert!(step > 1.1, "it is coarser than what matters: {step}");
+        let judged = |steps: i32| {
+            let at = |arm: usize, generation: usize| {
+                let steps = if arm == 2 { steps } else { 0 };
+                trial(arm, generation, capacity((1e6 * step.powi(steps)) as u64))
+            };
+            let of = |generation| (0..3).map(move |arm| at(arm, generation));
+            let trials: Vec<Trial> = (0..6).flat_map(of).collect();
+            let all = ByGeneration { trials: &trials, generations: 6 };
+            findings(&all, &CAPACITY, 3, 1, &scenario).remove(1).judgement.verdict
+        };
+        use laneway_stats::Verdict::{Better, Inconclusive, Worse};
+        assert_eq!(
+            [-2, -1, 0, 1, 2].map(judged),
+            [Worse, Inconclusive, Inconclusive, Inconclusive, Better]
+        );
+    }
+
+    #[test]
     fn an_open_ledger_beside_pings_is_a_fault() {
         let mut ledger = Ledger { offered: 10, delivered: 9, ..Ledger::default() };
         ledger.balance();
