@@ -48,9 +48,18 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 const volatile __u32 overlooked = 0;
 
 /* Just enough of the kernel's types; the fields' places are found when the programs are loaded. */
+typedef struct {
+	int counter;
+} __attribute__((preserve_access_index)) atomic_t;
+
+struct signal_struct {
+	atomic_t live; /* threads that have not ended */
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	int pid, tgid;
 	struct task_struct *group_leader;
+	struct signal_struct *signal;
 	char comm[16];
 } __attribute__((preserve_access_index));
 
@@ -58,13 +67,22 @@ struct napi_struct {
 	struct net_device *dev;
 } __attribute__((preserve_access_index));
 
-/* Who is of interest, while it lives: thread group id -> who. */
+/* Who is of interest, while it lives: thread group id -> who. A server may fork a process for each of thousands. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, LW_TASKS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct lw_who);
 } tasks SEC(".maps");
+
+/* Processes that found no room there, by the owner that they would have had: they are booked as foreign. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LW_OWNER_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} unplaced SEC(".maps");
 
 /* Whose an interface is. */
 struct {
@@ -251,22 +269,29 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct lw_who who = who_is(parent->tgid);
 	__u32 tgid = child->tgid;
+	__u64 *missed;
 
-	if (who.owner >= LW_OWNER_ARM && tgid != (__u32)parent->tgid)
-		bpf_map_update_elem(&tasks, &tgid, &who, BPF_ANY);
+	if (who.owner < LW_OWNER_ARM || tgid == (__u32)parent->tgid)
+		return 0;
+	if (bpf_map_update_elem(&tasks, &tgid, &who, BPF_ANY)) {
+		missed = bpf_map_lookup_elem(&unplaced, &who.owner);
+		if (missed)
+			__sync_fetch_and_add(missed, 1);
+	}
 	return 0;
 }
 
 /*
- * A task that has ended leaves its place to the next of thousands, and its number to a program that has
- * no owner. What it still runs stays booked as its own until the next switch.
+ * A process that has ended leaves its place to the next of thousands, and its number to a program that has
+ * no owner. It ends with its last thread: the first may end before others, or give its number to one that
+ * executes a program. What it still runs stays booked as its own until the next switch.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 
-	if (task->pid == task->tgid)
+	if (!task->signal->live.counter)
 		bpf_map_delete_elem(&tasks, &tgid);
 	return 0;
 }

@@ -8,6 +8,8 @@
 
 /* Arms are numbered from 0. */
 #define LW_ARMS 33
+/* Processes of arms and generators that live at once. */
+#define LW_TASKS_MAX 65536
 
 enum lw_owner { /* whose time it is */
 	LW_OWNER_FOREIGN = 0,

@@ -106,10 +106,10 @@ impl Meter {
     }
 
     /// Books the time of thread group `tgid`, and of an arm's or generator's what it starts from now on, as
-    /// `owner`'s: from its next switch to the end of its first thread.
+    /// `owner`'s: from its next switch to the end of its last thread.
     ///
     /// # Errors
-    /// When the kernel refuses the map update: there is room for 1,024 at once.
+    /// When the kernel refuses the map update: there is room for 65,536 at once.
     pub(crate) fn classify(&self, tgid: u32, owner: Owner) -> Result<(), LaneError> {
         self.book_task(tgid, Who { owner, part: Part::Task })
     }
@@ -154,7 +154,25 @@ impl Meter {
                 self.tracing.maps().remove(map, &key)?;
             }
         }
-        Ok(())
+        codes.into_iter().try_for_each(|code| {
+            self.tracing.maps().put("unplaced", &code.to_ne_bytes(), &0_u64.to_ne_bytes())
+        })
+    }
+
+    /// The processes whose time is booked as that of `owner`'s tasks: those that were classified, and all that they
+    /// started, in whichever session.
+    ///
+    /// # Errors
+    /// When the kernel refuses the look-up.
+    pub(crate) fn processes(&self, owner: Owner) -> Result<Vec<u32>, LaneError> {
+        let task = Who { owner, part: Part::Task }.bytes();
+        let mut processes = Vec::new();
+        self.tracing.maps().visit("tasks", &mut |tgid, who| {
+            if who == task {
+                processes.extend(tgid.first_chunk().map(|tgid| u32::from_ne_bytes(*tgid)));
+            }
+        })?;
+        Ok(processes)
     }
 
     /// Reads all CPUs, the open interval of each included.
@@ -165,6 +183,7 @@ impl Meter {
         let (steal_ns, event_ns) = (steal::read(), self.event_ns);
         let mut reading = Reading { steal_ns, event_ns, ..Reading::default() };
         self.tracing.maps().visit("foreigners", &mut |name, ns| reading.add_name(name, ns))?;
+        self.tracing.maps().visit("unplaced", &mut |owner, n| reading.add_unplaced(owner, n))?;
         let (at_ns, cpus) = self.read_cpus()?;
         reading.at_ns = at_ns;
         for words in cpus.chunks_exact(METER_WORDS) {

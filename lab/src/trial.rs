@@ -678,6 +678,12 @@ fn unclear(usage: &Usage, arm: usize) -> Vec<String> {
             unattributed * 100.0
         ));
     }
+    let unplaced = usage.unplaced(arm);
+    if unplaced > 0 {
+        doubts.push(format!(
+            "the CPU meter had no room for {unplaced} processes of arm and generator, whose time it does not book as theirs"
+        ));
+    }
     if (usage.closure() - 1.0).abs() > CLOSURE_ERROR_MAX {
         doubts.push(format!(
             "the CPU meter booked {:.1} % of the time there was",

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The arm under test, and one that has nothing to do with it.
 const ARM: usize = 5;
@@ -31,6 +31,20 @@ const BUSY: &str = "echo there; while :; do :; done";
 const SENDER: &str = "exec 3>/dev/udp/$0/7000; echo there; while :; do echo 1 >&3; done";
 /// Sends bytes over TCP as fast as they are taken.
 const STREAM: &str = "exec 3>/dev/tcp/$0/7001; echo there; exec cat /dev/zero >&3";
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What a Python program needs to start a second thread, and to end its first one alone, by the kernel's `exit`.
+const THREADS: &str = "
+import ctypes, os, platform, sys, threading
+def start_second(work):
+    print('there', flush=True)
+    sys.stdin.readline()
+    threading.Thread(target=work).start()
+def end_first():
+    number = {'x86_64': 60, 'aarch64': 93}[platform.machine()]
+    ctypes.CDLL(None).syscall(number, 0)
+";
 
 /// A child that is ended when this is dropped.
 struct Running(Child);
@@ -169,7 +183,7 @@ fn an_arm_that_is_disowned_leaves_the_others_theirs() {
 }
 
 #[test]
-fn more_processes_than_the_meter_has_room_for_come_and_go() {
+fn a_process_that_has_ended_leaves_its_place() {
     let Some((meter, _turn)) = meter() else { return };
     // A long race has thousands of them, one or two alive at a time.
     for _ in 0..1_100 {
@@ -178,6 +192,78 @@ fn more_processes_than_the_meter_has_room_for_come_and_go() {
         drop(process.stdin.take());
         process.wait().unwrap();
     }
+    assert!(meter.processes(Owner::Arm(ARM)).unwrap().is_empty());
+}
+
+#[test]
+fn a_process_that_finds_no_room_in_the_meter_is_counted() {
+    let Some((meter, _turn)) = meter() else { return };
+    let mut arm =
+        Running::start(Command::new("sh").args(["-c", "echo there; read go; cat & wait"]), 0);
+    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+    let used = |meter: &Meter| meter.read().unwrap().since(&Reading::default());
+    assert_eq!(used(&meter).unplaced(ARM), 0);
+    // Numbers that no process has.
+    let mut others = (1 << 22)..;
+    let has_room = |pid: &u32| meter.classify(*pid, Owner::Generator(OTHER)).is_ok();
+    assert!(others.by_ref().take_while(has_room).count() > 60_000);
+    std::io::Write::write_all(arm.input(), b"go\n").unwrap();
+    until(|| used(&meter).unplaced(ARM) > 0);
+    assert_eq!([ARM, OTHER].map(|arm| used(&meter).unplaced(arm)), [1, 0]);
+    meter.disown(ARM).unwrap();
+    assert_eq!(used(&meter).unplaced(ARM), 0);
+}
+
+/// Its first thread has ended, or another one has executed a program.
+#[test]
+fn a_process_is_the_arms_until_its_last_thread_ends() {
+    let Some((meter, _turn)) = meter() else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("no python3 in PATH");
+    }
+    for second in ["while True: pass", "os.execvp('sh', ['sh', '-c', 'while :; do :; done'])"] {
+        let python = format!(
+            "{THREADS}\nstart_second(lambda: exec({second:?}, {{'os': os}}))\nend_first()\n"
+        );
+        let mut arm = Running::start(Command::new("python3").args(["-c", &python]), 0);
+        meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+        std::io::Write::write_all(arm.input(), b"go\n").unwrap();
+        let is_under_way = || match second.starts_with("os.exec") {
+            true => of_proc(arm.0.id(), "comm").starts_with("sh"),
+            // proc_pid_stat(5): Z of a first thread that has ended.
+            false => of_proc(arm.0.id(), "stat").contains(") Z "),
+        };
+        until(is_under_way);
+        let (own, ran) = own_and_ran(&meter, arm.0.id());
+        assert!(own >= ran / 2, "{second}: it ran for {ran} ns, and is booked with {own}");
+        meter.disown(ARM).unwrap();
+    }
+}
+
+/// What is booked on the arm in a window, and what the threads of a process that runs all the time ran in it, ns.
+fn own_and_ran(meter: &Meter, pid: u32) -> (u64, u64) {
+    let ran_ns = || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        threads.map(|thread| run_time_ns(&thread.unwrap().path())).sum::<u64>()
+    };
+    let before = ran_ns();
+    let own = used(meter, 0).own_ns(ARM);
+    let ran = ran_ns() - before;
+    assert!(ran > 1_000_000, "it ran for {ran} ns");
+    (own, ran)
+}
+
+/// Waits for what must come.
+fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it did not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn of_proc(pid: u32, file: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default()
 }
 
 #[test]

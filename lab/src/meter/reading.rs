@@ -23,6 +23,9 @@ pub(crate) struct Reading {
     pub(super) cells: Box<Cells>,
     /// Of foreign tasks, by the name of their program, ns.
     pub(super) names_ns: BTreeMap<String, u64>,
+    /// Processes that the meter had no room for, by the owner that they would have had: since it was attached, or
+    /// since that owner's were forgotten.
+    pub(super) unplaced: Box<[u64; OWNERS]>,
 }
 
 impl Default for Reading {
@@ -36,6 +39,7 @@ impl Default for Reading {
             steal_ns: BTreeMap::new(),
             cells: Box::new(NOTHING),
             names_ns: BTreeMap::new(),
+            unplaced: Box::new([0; OWNERS]),
         }
     }
 }
@@ -61,6 +65,16 @@ impl Reading {
         self.names_ns.insert(String::from_utf8_lossy(name).into_owned(), ns);
     }
 
+    /// Adds an entry of map `unplaced`.
+    pub(super) fn add_unplaced(&mut self, owner: &[u8], processes: &[u8]) {
+        let owner = owner.first_chunk().map_or(OWNERS, |owner| u32::from_ne_bytes(*owner) as usize);
+        if let (Some(place), Some(processes)) =
+            (self.unplaced.get_mut(owner), processes.first_chunk())
+        {
+            *place = u64::from_ne_bytes(*processes);
+        }
+    }
+
     /// Time between an earlier reading and this one.
     #[must_use]
     pub(crate) fn since(&self, earlier: &Reading) -> Usage {
@@ -81,6 +95,7 @@ impl Reading {
             steal_ns: growth(&earlier.steal_ns, &self.steal_ns),
             cells,
             names_ns: growth(&earlier.names_ns, &self.names_ns),
+            unplaced: self.unplaced.clone(),
         }
     }
 }

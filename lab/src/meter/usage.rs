@@ -25,6 +25,9 @@ pub(crate) struct Usage {
     pub(crate) steal_ns: BTreeMap<usize, u64>,
     pub(super) cells: Box<Cells>,
     pub(super) names_ns: BTreeMap<String, u64>,
+    /// Processes that the meter had no room for until now, by the owner that they would have had. One of an earlier
+    /// window may run in this one.
+    pub(super) unplaced: Box<[u64; OWNERS]>,
 }
 
 impl Default for Usage {
@@ -38,6 +41,7 @@ impl Default for Usage {
             steal_ns: BTreeMap::new(),
             cells: Box::new(NOTHING),
             names_ns: BTreeMap::new(),
+            unplaced: Box::new([0; OWNERS]),
         }
     }
 }
@@ -74,6 +78,14 @@ impl Usage {
         let beside = [Owner::Foreign, Owner::Idle, Owner::Lab, Owner::Host]
             .map(|owner| self.sum(owner, &BESIDE));
         beside.iter().sum::<u64>() + self.sum(Owner::Host, &OWN)
+    }
+
+    /// Processes of the arm's and its generator's that are booked as foreign, since the meter had no room for them.
+    pub(crate) fn unplaced(&self, arm: usize) -> u64 {
+        [Owner::Arm(arm), Owner::Generator(arm)]
+            .map(|owner| self.unplaced[index(owner)])
+            .iter()
+            .sum()
     }
 
     /// All time booked against CPUs x window: 1 when nothing is missing or counted twice.
