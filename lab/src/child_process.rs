@@ -5,6 +5,7 @@ use crate::plan::{Order, Ready, Reply};
 use laneway_netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 /// How long a child may take to set itself up: to load a program and open a lane, or to set a million keys of a store.
 const SETUP_MAX: Duration = Duration::from_secs(120);
+/// Times that the processes of a child are named anew until all of them are stopped.
+const STOPS_MAX: usize = 16;
 /// How long an ending child may take before it is killed.
 const END_MAX: Duration = Duration::from_secs(3);
 
@@ -72,23 +75,32 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Stops every process of it where it stands, or has them go on. A worker that polls takes no CPU from others while
-    /// it is parked, and nothing of the arm's own code takes part in it, so ours and other programs are parked alike.
+    /// Stops every process of it where it stands, or has them go on: its own, and those of `processes`, which is asked
+    /// again until it names no more. A worker that polls takes no CPU from others while it is parked, and nothing of
+    /// the arm's own code takes part in it, so ours and other programs are parked alike.
     ///
     /// What its kernel half does goes on: a parked arm is sent nothing.
-    pub(crate) fn park(&self, is_parked: bool) -> Result<(), RaceError> {
-        let signal = if is_parked { Signal::STOP } else { Signal::CONT };
-        let id = |pid: u32| Pid::from_raw(pid.cast_signed());
-        let failed = |error: rustix::io::Errno| self.failed(&format!("cannot be parked: {error}"));
-        let Some(group) = id(self.pid()) else { return Ok(()) };
-        kill_process_group(group, signal).map_err(failed)?;
-        for process in self.ready.processes.iter().filter_map(|&pid| id(pid)) {
-            // One that has ended is missed where it is needed.
-            if kill_process_group(process, signal).is_err() {
-                let _ = kill_process(process, signal);
-            }
-        }
+    pub(crate) fn park<E>(
+        &self,
+        is_parked: bool,
+        processes: impl FnMut() -> Result<Vec<u32>, E>,
+    ) -> Result<(), RaceError>
+    where
+        RaceError: From<E>,
+    {
+        self.signal(if is_parked { Signal::STOP } else { Signal::CONT })?;
+        match is_parked {
+            true => stop_all(processes),
+            false => go_on_all(processes),
+        }?;
         Ok(())
+    }
+
+    /// Sends this to its group.
+    fn signal(&self, signal: Signal) -> Result<(), RaceError> {
+        let Some(group) = Pid::from_raw(self.pid().cast_signed()) else { return Ok(()) };
+        kill_process_group(group, signal)
+            .map_err(|error| self.failed(&format!("cannot be parked: {error}")))
     }
 
     pub(crate) fn order(&mut self, order: &Order) -> Result<(), RaceError> {
@@ -132,10 +144,38 @@ impl ChildProcess {
     }
 }
 
+/// Stops all that `processes` names. What one of them starts before it is stopped is named the next time, and once all
+/// are stopped none starts another.
+pub(crate) fn stop_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
+    let mut stopped = BTreeSet::new();
+    for _ in 0..STOPS_MAX {
+        let more: Vec<u32> =
+            processes()?.into_iter().filter(|process| stopped.insert(*process)).collect();
+        if more.is_empty() {
+            break;
+        }
+        more.into_iter().for_each(|process| send(process, Signal::STOP));
+    }
+    Ok(())
+}
+
+/// Has all that `processes` names go on.
+pub(crate) fn go_on_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
+    processes()?.into_iter().for_each(|process| send(process, Signal::CONT));
+    Ok(())
+}
+
+/// One that has ended is missed where it is needed.
+fn send(process: u32, signal: Signal) {
+    if let Some(process) = Pid::from_raw(process.cast_signed()) {
+        let _ = kill_process(process, signal);
+    }
+}
+
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         // One that is parked would not hear.
-        let _ = self.park(false);
+        let _ = self.signal(Signal::CONT);
         // The end of its input tells it to end.
         self.orders = None;
         for _ in 0..END_MAX.as_millis() / 5 {

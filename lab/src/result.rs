@@ -320,6 +320,8 @@ pub struct Segment {
 pub enum Disturber {
     /// Other programs of this machine ran.
     Programs,
+    /// Another arm of the race ran though it was parked.
+    Arms,
     /// The hypervisor gave a CPU to others.
     Hypervisor,
     /// An end of the cable had no room for packets of a client's connections.

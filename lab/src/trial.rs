@@ -693,10 +693,11 @@ fn unclear(usage: &Usage, arm: usize) -> Vec<String> {
     doubts
 }
 
-/// Why rate, loss and latency of a segment cannot be used: what other programs, or a hypervisor, took of the CPUs
-/// beyond their limits. CPU time can: of other programs' none is in it. What a hypervisor took while an arm ran is, and
-/// adds to that of each arm in proportion to the time that it ran, so ratios are right on average and scatter more.
-fn disturbed(usage: &Usage, others_max: f64) -> Option<(Disturber, String)> {
+/// Why rate, loss and latency of a segment cannot be used: what other programs, other arms, or a hypervisor took of the
+/// CPUs beyond their limits. CPU time can: of other programs' and arms' none is in it. What a hypervisor took while an
+/// arm ran is, and adds to that of each arm in proportion to the time that it ran, so ratios are right on average and
+/// scatter more.
+fn disturbed(usage: &Usage, arm: usize, others_max: f64) -> Option<(Disturber, String)> {
     let percent = |ns: u64| ns as f64 * 100.0 / usage.window_ns.max(1) as f64;
     if percent(usage.foreign_ns()) > others_max * 100.0 {
         let names = usage.foreigners().into_iter().take(NAMED_MAX);
@@ -705,6 +706,12 @@ fn disturbed(usage: &Usage, others_max: f64) -> Option<(Disturber, String)> {
         let used = percent(usage.foreign_ns());
         let why = format!("other programs used {used:.0} % of a CPU ({})", names.join(", "));
         return Some((Disturber::Programs, why));
+    }
+    if percent(usage.of_others(arm)) > others_max * 100.0 {
+        let used = percent(usage.of_others(arm));
+        let why =
+            format!("other arms of the race used {used:.0} % of a CPU, though they are parked");
+        return Some((Disturber::Arms, why));
     }
     // What ran is booked, with what was taken from it; a rate was not kept meanwhile, and a latency is the hypervisor's.
     let stolen = |(_, ns): &(&usize, &u64)| **ns as f64 > usage.window_ns as f64 * STEAL_MAX;

@@ -3,6 +3,7 @@
 //! Shares are compared, never times: other programs may run beside these tests.
 
 use super::*;
+use crate::child_process::{go_on_all, stop_all};
 use crate::generate::LiveGenerator;
 use crate::segment::SegmentPlan;
 use crate::traffic::{Replayable, Template};
@@ -238,6 +239,35 @@ fn a_process_is_the_arms_until_its_last_thread_ends() {
         assert!(own >= ran / 2, "{second}: it ran for {ran} ns, and is booked with {own}");
         meter.disown(ARM).unwrap();
     }
+}
+
+/// It is in a group of its own, which no signal to the arm's reaches.
+#[test]
+fn what_an_arm_starts_later_in_a_group_of_its_own_is_parked_with_it() {
+    let Some((meter, _turn)) = meter() else { return };
+    let script = "set -m; echo there; read go; while kill -0 $$; do :; done & echo $!; read end; kill $!";
+    let mut arm = Running::start(Command::new("bash").args(["-c", script]), 0);
+    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
+    std::io::Write::write_all(arm.input(), b"go\n").unwrap();
+    let mut line = String::new();
+    let mut output = std::io::BufReader::new(arm.0.stdout.as_mut().unwrap());
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    let worker: u32 = line.trim().parse().unwrap();
+    let processes = || meter.processes(Owner::Arm(ARM));
+    let mut known = processes().unwrap();
+    known.sort_unstable();
+    let mut all = [arm.0.id(), worker];
+    all.sort_unstable();
+    assert_eq!(known, all);
+    stop_all(processes).unwrap();
+    // proc_pid_stat(5): T of one that is stopped.
+    all.into_iter().for_each(|pid| until(|| of_proc(pid, "stat").contains(") T ")));
+    assert_eq!(used(&meter, 0).own_ns(ARM), 0);
+    go_on_all(processes).unwrap();
+    let (own, ran) = own_and_ran(&meter, worker);
+    assert!(own >= ran / 2, "it ran for {ran} ns, and is booked with {own}");
+    std::io::Write::write_all(arm.input(), b"end\n").unwrap();
+    arm.0.wait().unwrap();
 }
 
 /// What is booked on the arm in a window, and what the threads of a process that runs all the time ran in it, ns.

@@ -45,6 +45,14 @@ impl Default for Reading {
 }
 
 impl Reading {
+    /// What one says that has booked nothing but tasks of an arm.
+    #[cfg(test)]
+    pub(crate) fn of_arm(at_ns: u64, arm: usize, own_ns: u64) -> Reading {
+        let mut reading = Reading { at_ns, cpus: 1, ..Reading::default() };
+        reading.cells[layout::index(super::Owner::Arm(arm))][layout::Part::Task as usize] = own_ns;
+        reading
+    }
+
     /// Adds what one CPU has, up to `at_ns`.
     pub(super) fn add_cpu(&mut self, words: &[u64]) {
         debug_assert_eq!(words.len(), METER_WORDS);

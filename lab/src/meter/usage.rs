@@ -162,7 +162,7 @@ impl Usage {
     }
 
     /// Everything of all other arms and their generators.
-    fn of_others(&self, arm: usize) -> u64 {
+    pub(crate) fn of_others(&self, arm: usize) -> u64 {
         let all = self.cells[index(Owner::Arm(0))..].iter().flatten().sum::<u64>();
         let ours = [Owner::Arm(arm), Owner::Generator(arm)];
         all - ours.iter().flat_map(|&owner| self.cells[index(owner)]).sum::<u64>()

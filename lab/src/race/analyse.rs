@@ -394,8 +394,9 @@ fn is_too_few(whole: usize, all: usize) -> bool {
 /// Why some of these segments are left out.
 fn why_left_out(of: &[&Segment]) -> String {
     let late = of.iter().find_map(|s| s.invalid.first()).cloned();
-    let lost = disturbed_by(Disturber::Cable, of).find_map(|s| s.disturbed.clone());
-    let why = [busy(of), taken(of), lost, late];
+    let first = |by| disturbed_by(by, of).find_map(|s| s.disturbed.clone());
+    let [arms, lost] = [Disturber::Arms, Disturber::Cable].map(first);
+    let why = [busy(of), arms, taken(of), lost, late];
     why.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
@@ -450,6 +451,7 @@ pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
     let every: Vec<&Segment> = segments.iter().collect();
     for (by, why) in [
         (Disturber::Programs, "because other programs ran (their CPU time is in no figure)"),
+        (Disturber::Arms, "because other arms ran (their CPU time is in no figure)"),
         (Disturber::Hypervisor, "because the hypervisor took a CPU away (their CPU time is used)"),
         (Disturber::Cable, "because the cable dropped packets (their CPU time is used)"),
     ] {

@@ -5,6 +5,7 @@ use super::ledger::{
     train_losses,
 };
 use super::*;
+use crate::meter::Reading;
 use crate::result::VETH_RING;
 use laneway_core::Counters;
 
@@ -57,11 +58,22 @@ fn a_cpu_that_the_hypervisor_took_away_costs_the_segment_its_rate() {
         let steal_ns = [(0, 0), (1, ms * 1_000_000)].into();
         let mut usage = Usage::default();
         (usage.window_ns, usage.cpus, usage.steal_ns) = (100_000_000, 2, steal_ns);
-        disturbed(&usage, 0.1)
+        disturbed(&usage, 0, 0.1)
     };
     assert_eq!(stolen(20), None);
     let why = "the hypervisor took CPU 1 away for 30 ms".to_owned();
     assert_eq!(stolen(30), Some((Disturber::Hypervisor, why)));
+}
+
+#[test]
+fn an_arm_that_runs_though_it_is_parked_costs_the_segment_its_rate() {
+    let beside = |ms: u64| {
+        let usage = Reading::of_arm(100_000_000, 1, ms * 1_000_000).since(&Reading::default());
+        [0, 1].map(|arm| disturbed(&usage, arm, 0.1))
+    };
+    assert_eq!(beside(9), [None, None]);
+    let why = "other arms of the race used 11 % of a CPU, though they are parked".to_owned();
+    assert_eq!(beside(11), [Some((Disturber::Arms, why)), None]);
 }
 
 #[test]

@@ -151,8 +151,10 @@ impl<'a> Walk<'a> {
     /// Parks both sides, or has them go on. Generators poll, too: that of a memif stands at the far end of shared
     /// memory, and one that is not parked takes its CPU from the generators of all other arms.
     pub(super) fn park(&self, is_parked: bool) -> Result<(), RaceError> {
-        self.arm.park(is_parked)?;
-        self.generator.park(is_parked)
+        let meter = self.bench.meter();
+        // Those that were started later, in sessions of their own, are known to the meter alone.
+        self.arm.park(is_parked, || meter.processes(Owner::Arm(self.plan.arm)))?;
+        self.generator.park(is_parked, || meter.processes(Owner::Generator(self.plan.arm)))
     }
 
     pub(super) fn is_wanted(&self) -> Result<(), RaceError> {
@@ -353,7 +355,7 @@ impl<'a> Walk<'a> {
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
         let disturbance =
-            disturbed(&usage, plan.others_max).or_else(|| lost_on_the_cable(&segment));
+            disturbed(&usage, plan.arm, plan.others_max).or_else(|| lost_on_the_cable(&segment));
         (segment.disturbed_by, segment.disturbed) = disturbance.unzip();
         self.before = after;
         Ok(Offered { segment, seen, trips: round_trips.or(ways) })
