@@ -20,6 +20,7 @@
 
 mod ledger;
 mod walk;
+mod window;
 
 use crate::bench::Bench;
 use crate::error::RaceError;
@@ -47,9 +48,9 @@ pub(crate) use walk::{schedule, start_arm};
 pub(crate) const LEAD_NS: u64 = 30_000_000;
 /// The window opens this long before the first frame.
 const OPEN_NS: u64 = 2_000_000;
-/// From the last frame to the end of the window: what is queued is still handled in it.
+/// From the last frame to the end of the window, unless more is queued: what is, is still handled in it.
 const DRAIN: Duration = Duration::from_millis(15);
-/// The end of the drain, in which an arm that has nothing to do any more shows whether it polls.
+/// The end of the drain, in which an arm that does not poll shows whether it still has something to do.
 const IDLE_LOOK: Duration = Duration::from_millis(3);
 /// From the start of a generator to the first counters.
 const BEGIN: Duration = Duration::from_millis(30);
@@ -67,8 +68,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// What an AF_XDP socket counts when a redirect into it fails.
 const REDIRECT_LOSSES: [DropReason; 3] =
     [DropReason::RxQueueFull, DropReason::RxNoFrame, DropReason::RxError];
-/// An arm that uses more than this share of a CPU while nothing is sent is polling.
-const POLLING_MIN: f64 = 0.5;
 /// Asked for to see how fast a generator can be, and for how long at that rate.
 const TOP_PPS: u64 = 20_000_000;
 const CLOSED_TRIES: usize = 3;

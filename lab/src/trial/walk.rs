@@ -2,10 +2,11 @@
 //! and waited for until nothing changes any more.
 
 use super::{
-    BEGIN, Capacity, CapacityStep, DRAIN, ECHO_BURSTS_PER_S_MAX, IDLE_LOOK, LEAD_NS,
-    MISSING_LOOKS_MAX, OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX,
-    POLLING_MIN, SETTLE_STEP, SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed,
-    keeps_up, lateness, lost_on_the_cable, rate, unclear,
+    BEGIN, Capacity, CapacityStep, DRAIN, ECHO_BURSTS_PER_S_MAX, LEAD_NS, MISSING_LOOKS_MAX,
+    OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX, SETTLE_STEP,
+    SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed, keeps_up, lateness,
+    lost_on_the_cable, rate, unclear,
+    window::{self, Watched},
 };
 use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
@@ -48,7 +49,9 @@ pub(super) struct Walk<'a> {
     pub(super) generator: ChildProcess,
     pub(super) way: WayIn,
     pub(super) before: State,
-    /// What a poll that finds nothing costs the arm, ns; `None` of one that waits, or does not say.
+    /// Whether the arm is busy though nothing is sent to it.
+    pub(super) polls: bool,
+    /// What a poll that finds nothing costs it, ns; `None` of one that waits, or does not say.
     pub(super) empty_poll_ns: Option<f64>,
     /// Segments so far.
     pub(super) segments: u8,
@@ -59,9 +62,10 @@ pub(super) struct Walk<'a> {
 /// What a segment's window was like.
 pub(super) struct Metered {
     pub(super) sent: GeneratorReport,
-    /// What is booked: up to the end of the drain, or of an arm that polls, to the end of the schedule.
+    /// What is booked: until all is handled, or of an arm that polls, to the end of the schedule.
     pub(super) usage: Usage,
-    pub(super) polls: bool,
+    /// Not all was.
+    pub(super) is_cut: bool,
     /// The arm's report when it had heard of the segment, and when that was.
     pub(super) heard: (ArmReport, u64),
     /// Of a client: what it has to say.
@@ -115,9 +119,8 @@ impl<'a> Walk<'a> {
         )?;
         bench.meter().classify(generator.pid(), Owner::Generator(plan.arm))?;
         switch_once(bench.placement().generator_cpu)?;
-        let empty_poll_ns = empty_poll_ns(bench, plan.arm, &mut arm)?;
         let before = State::read(&wire, &mut arm, &mut generator)?;
-        Ok(Walk {
+        let mut walk = Walk {
             bench,
             plan,
             wire,
@@ -126,10 +129,25 @@ impl<'a> Walk<'a> {
             generator,
             way,
             before,
-            empty_poll_ns,
+            polls: false,
+            empty_poll_ns: None,
             segments: 0,
             round: 0,
-        })
+        };
+        walk.look_at_the_idle_arm()?;
+        Ok(walk)
+    }
+
+    /// Finds out, before anything is sent, whether the arm polls, and what a poll that finds nothing costs it then.
+    fn look_at_the_idle_arm(&mut self) -> Result<(), RaceError> {
+        let before = report(&mut self.arm)?;
+        let (polls, idle) = window::polls(self.plan.arm, BEGIN, self)?;
+        // Both reports are within a tick of the readings, and so is what is made of them.
+        let empty = report(&mut self.arm)?.lane.polls_empty.saturating_sub(before.lane.polls_empty);
+        self.polls = polls;
+        self.empty_poll_ns =
+            (polls && empty > 0).then(|| idle.own_ns(self.plan.arm) as f64 / empty as f64);
+        Ok(())
     }
 
     /// Both children end when they are dropped; ordered to stop first, they do so side by side. An arm that is traced
@@ -276,7 +294,7 @@ impl<'a> Walk<'a> {
         metered: Metered,
         beside: Option<&PingTrial>,
     ) -> Result<Offered, RaceError> {
-        let Metered { sent, usage, polls, heard, asked } = metered;
+        let Metered { sent, usage, is_cut, heard, asked } = metered;
         let mut looks = 0;
         let (after, mut seen, ledger) = loop {
             // A client has seen to it that every request has an end.
@@ -305,7 +323,7 @@ impl<'a> Walk<'a> {
                 break (after, seen, ledger);
             }
         };
-        let spun_ns = self.spun_ns(&usage, &heard, &after.arm).filter(|_| polls);
+        let spun_ns = self.spun_ns(&usage, &heard, &after.arm);
         let plan = &self.plan;
         // What had no time of its own was not late.
         let has_latency = !schedule.is_topspeed();
@@ -334,7 +352,7 @@ impl<'a> Walk<'a> {
                     rate(plan.sending.timetable.length_ns(schedule), &sent, &seen, ledger.delivered)
                 }
             },
-            cpu: cpu(&usage, plan.arm, polls, spun_ns, ledger.paid_for()),
+            cpu: cpu(&usage, plan.arm, self.polls, spun_ns, ledger.paid_for()),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_task_ns(plan.arm), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
@@ -354,6 +372,12 @@ impl<'a> Walk<'a> {
         };
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
+        if is_cut {
+            segment.invalid.push(format!(
+                "the arm still had frames to handle {} s after the last was sent, and their CPU time is not booked",
+                (SETTLE_STEP * SETTLE_STEPS_MAX as u32).as_secs()
+            ));
+        }
         let disturbance =
             disturbed(&usage, plan.arm, plan.others_max).or_else(|| lost_on_the_cable(&segment));
         (segment.disturbed_by, segment.disturbed) = disturbance.unzip();
@@ -517,23 +541,45 @@ impl Walk<'_> {
             _ => return Err(generator.failed("it answered out of turn")),
         };
         let end = bench.meter().read()?;
-        thread::sleep(DRAIN - IDLE_LOOK);
-        let drained = bench.meter().read()?;
-        thread::sleep(IDLE_LOOK);
-        let close = bench.meter().read()?;
-        let idle = close.since(&drained);
-        let polls = idle.own_ns(plan.arm) as f64 > idle.window_ns as f64 * POLLING_MIN;
-        // Polling goes on for ever: of that behind the last frame nothing is a record's.
-        let usage = if polls { end.since(&start) } else { close.since(&start) };
+        let (close, is_cut) = match (self.polls, &asked) {
+            // Polling goes on for ever: of that behind the last frame nothing is a record's.
+            (true, _) => {
+                thread::sleep(DRAIN);
+                (end, false)
+            }
+            // A client has waited for its answers.
+            (_, Some(_)) => {
+                thread::sleep(DRAIN);
+                (self.read()?, false)
+            }
+            _ => window::worked_off(self.plan.arm, self)?,
+        };
+        let usage = close.since(&start);
         if let Some(asked) = &mut asked {
             // The arm takes part in it, so this is before it is parked; and behind the window, since it is no request's.
-            generator.order(&Order::Report)?;
-            let Reply::Reopened(found) = generator.reply(patience)? else {
-                return Err(generator.failed("it answered out of turn"));
+            self.generator.order(&Order::Report)?;
+            let Reply::Reopened(found) = self.generator.reply(patience)? else {
+                return Err(self.generator.failed("it answered out of turn"));
             };
             asked.found(found);
         }
-        Ok(Metered { sent, usage, polls, heard, asked })
+        Ok(Metered { sent, usage, is_cut, heard, asked })
+    }
+}
+
+impl Watched for Walk<'_> {
+    fn read(&mut self) -> Result<Reading, RaceError> {
+        Ok(self.bench.meter().read()?)
+    }
+
+    fn handled(&mut self) -> Result<Option<[u64; 4]>, RaceError> {
+        let Walk { plan, wire, arm, generator, .. } = self;
+        plan.counts.then(|| Ok(State::read(wire, arm, generator)?.progress())).transpose()
+    }
+
+    fn wait(&mut self, time: Duration) -> Result<(), RaceError> {
+        thread::sleep(time);
+        Ok(())
     }
 }
 
@@ -583,22 +629,6 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
 pub(super) fn switch_once(cpu: usize) -> Result<(), RaceError> {
     let turn = thread::spawn(move || pin_to_cpu(cpu));
     Ok(turn.join().expect("pinning does not panic")?)
-}
-
-/// What a poll that finds nothing costs the arm, ns: by their number while nothing is sent. `None` of one that waits.
-pub(super) fn empty_poll_ns(
-    bench: &Bench,
-    arm_index: usize,
-    arm: &mut ChildProcess,
-) -> Result<Option<f64>, RaceError> {
-    let before = report(arm)?;
-    let start = bench.meter().read()?;
-    thread::sleep(BEGIN);
-    let idle = bench.meter().read()?.since(&start);
-    // Both reports are within a tick of the readings, and so is what is made of them.
-    let empty = report(arm)?.lane.polls_empty.saturating_sub(before.lane.polls_empty);
-    let polls = idle.own_ns(arm_index) as f64 > idle.window_ns as f64 * POLLING_MIN;
-    Ok((polls && empty > 0).then(|| idle.own_ns(arm_index) as f64 / empty as f64))
 }
 
 /// The segment that offers `pps` for `length`, without its time.
