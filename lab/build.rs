@@ -10,4 +10,5 @@ fn main() {
     laneway_bpf_build::compile("bpf/copies.bpf.c");
     laneway_bpf_build::compile("bpf/trains.bpf.c");
     laneway_bpf_build::compile("bpf/refused.bpf.c");
+    laneway_bpf_build::compile("bpf/test_cpus.bpf.c");
 }

@@ -33,6 +33,7 @@ use laneway_core::{Clock, ConfigValue, KernelMaps, LaneError};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::Namespace;
 use layout::{METER_WORDS, Part, Who};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
@@ -45,6 +46,8 @@ static PACKETS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_p
 const READS_MAX: usize = 8;
 /// The name of the threads that run softirqs when there are many.
 const KSOFTIRQD: &str = "ksoftirqd/";
+/// The names of threads that run XDP programs on a CPU that frames are handed on to begin like this.
+const CPUMAP: &str = "cpumap/";
 
 /// Whose time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +98,7 @@ impl Meter {
         let tracing = Tracing::attach("meter", object, constants)?;
         let meter = Meter { tracing, event_ns: None };
         meter.classify(std::process::id(), Owner::Lab)?;
-        for pid in ksoftirqds() {
+        for pid in kernel_threads(KSOFTIRQD) {
             meter.classify(pid, Owner::Host)?;
         }
         for cpu in steal::read().into_keys() {
@@ -114,7 +117,8 @@ impl Meter {
         self.book_task(tgid, Who { owner, part: Part::Task })
     }
 
-    /// Books the time of kernel thread `pid` as that of a NAPI thread of `owner`'s.
+    /// Books the time of kernel thread `pid` as that of a NAPI thread of `owner`'s, or of one that frames of its
+    /// interface are handed on to.
     ///
     /// # Errors
     /// As for [`classify`](Self::classify).
@@ -228,14 +232,20 @@ pub(crate) fn key_of(namespace: &Namespace, interface: &str) -> Result<(u32, u32
     Ok((netns_inode, ifindex))
 }
 
-/// The kernel's threads of that name, one per CPU.
-fn ksoftirqds() -> Vec<u32> {
+/// The threads, one per CPU, in which the kernel runs the XDP programs of frames that another one hands on to a CPU
+/// (CPUMAP). It does not say whose a thread is: an arm's are those that appear while its lane opens.
+pub(crate) fn cpumap_threads() -> BTreeSet<u32> {
+    kernel_threads(CPUMAP)
+}
+
+/// The kernel's threads whose names begin like this.
+fn kernel_threads(begin: &str) -> BTreeSet<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         // A program may call itself so, too; the kernel's threads have no command line.
-        name.starts_with(KSOFTIRQD)
+        name.starts_with(begin)
             && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
     })
     .collect()

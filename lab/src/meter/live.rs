@@ -8,7 +8,8 @@ use crate::generate::LiveGenerator;
 use crate::segment::SegmentPlan;
 use crate::traffic::{Replayable, Template};
 use io_uring::IoUring;
-use laneway_core::Clock;
+use laneway_bpf::Loaded;
+use laneway_core::{Clock, KernelHalf};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::{
     Mac, NapiThread, Offloads, VethEnd, VethOptions, VethPair, can_create, set_threaded,
@@ -245,7 +246,8 @@ fn a_process_is_the_arms_until_its_last_thread_ends() {
 #[test]
 fn what_an_arm_starts_later_in_a_group_of_its_own_is_parked_with_it() {
     let Some((meter, _turn)) = meter() else { return };
-    let script = "set -m; echo there; read go; while kill -0 $$; do :; done & echo $!; read end; kill $!";
+    let script =
+        "set -m; echo there; read go; while kill -0 $$; do :; done & echo $!; read end; kill $!";
     let mut arm = Running::start(Command::new("bash").args(["-c", script]), 0);
     meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
     std::io::Write::write_all(arm.input(), b"go\n").unwrap();
@@ -396,6 +398,30 @@ impl Cable {
         threads.iter_mut().for_each(|thread| thread.pin(1 % cpus()).unwrap());
         threads
     }
+}
+
+#[test]
+fn a_thread_that_the_kernel_starts_for_a_map_of_cpus_appears() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = cpumap_threads();
+    let loaded = Loaded::load(&KernelHalf {
+        name: "test_cpus",
+        object: include_bytes!(concat!(env!("OUT_DIR"), "/test_cpus.bpf.o")),
+        program: "to_the_first",
+        config: Vec::new(),
+        entries: Vec::new(),
+        map_sizes: Vec::new(),
+        records: None,
+        drops_map: None,
+        seen_map: None,
+    });
+    let Ok(loaded) = loaded.map_err(skip) else { return };
+    // struct bpf_cpumap_val: the length of a queue, and no program.
+    let value = [64_u32, 0].map(u32::to_ne_bytes).concat();
+    loaded.maps().put("cpus", &0_u32.to_ne_bytes(), &value).unwrap();
+    let appeared: Vec<u32> = cpumap_threads().difference(&before).copied().collect();
+    assert_eq!(appeared.len(), 1);
+    assert!(of_proc(appeared[0], "comm").starts_with("cpumap/0/map:"));
 }
 
 fn cpus() -> usize {

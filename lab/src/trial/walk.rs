@@ -16,7 +16,7 @@ use crate::child_process::ChildProcess;
 use crate::client::{Asked, Asking};
 use crate::copies::Copied;
 use crate::error::RaceError;
-use crate::meter::{Owner, Reading, Usage};
+use crate::meter::{Owner, Reading, Usage, cpumap_threads};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{ArmReport, ArmSetup, GeneratorSetup, Order, Reply, Shape, TraceEnd, WayIn};
 use crate::replies::Replied;
@@ -587,6 +587,7 @@ impl Watched for Walk<'_> {
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProcess, RaceError> {
     let (namespace, _) = bench.sut();
     bench.renew_neighbours()?;
+    let others = cpumap_threads();
     let limit_mbit = plan.sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
     bench.limit(limit_mbit.filter(|_| !plan.is_unlimited))?;
     let arm = ChildProcess::start(
@@ -618,6 +619,10 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
     )?;
     for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
         bench.meter().classify(pid, Owner::Arm(plan.arm))?;
+    }
+    // They are started by the kernel, so that none is a child of the arm's.
+    for &pid in cpumap_threads().difference(&others) {
+        bench.meter().classify_napi(pid, Owner::Arm(plan.arm))?;
     }
     bench.claim_napi_threads(plan.arm)?;
     switch_once(bench.placement().arm_cpu)?;
