@@ -255,7 +255,7 @@ impl Conn {
                 Ok(bytes) => {
                     // A short read has emptied the socket: what comes later makes a new edge. Only
                     // an end that was announced with these bytes does not, nor what lies behind an urgent one.
-                    self.readable = bytes == wanted || self.end_is_near;
+                    self.readable = bytes == wanted || self.end_is_near || self.is_urgent;
                     return Read::Bytes(bytes);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
