@@ -577,8 +577,8 @@ impl Server {
         args: &[&[u8]],
         reply: &mut Reply,
     ) {
-        self.effects = Effects::default();
-        let (store, effects) = (&mut self.store, &mut self.effects);
+        // Its own: what it changed is followed by nothing.
+        let (store, effects) = (&mut self.store, &mut Effects::default());
         // At time 0 nothing is due: what became due is deleted by a command of its own.
         run(&mut Call { args, store, database, reply, now_ms: 0, ready: None, effects });
     }

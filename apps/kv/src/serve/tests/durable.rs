@@ -93,9 +93,15 @@ impl Log for Handle {
 
 pub(super) fn logged(fsync: Fsync) -> (World, Rc<RefCell<Memory>>) {
     let mut world = World::new();
+    let memory = join(&mut world, fsync);
+    (world, memory)
+}
+
+/// The server joins a log in which nothing is yet.
+pub(super) fn join(world: &mut World, fsync: Fsync) -> Rc<RefCell<Memory>> {
     let memory = Rc::new(RefCell::new(Memory::default()));
     world.kv.join_log(Box::new(Handle(memory.clone(), fsync)), String::new());
-    (world, memory)
+    memory
 }
 
 #[test]
@@ -407,4 +413,24 @@ fn a_record_may_have_more_arguments_than_a_client_sends() {
     world.kv.restore(&record).expect("it is what an older version wrote");
     let conn = world.open();
     assert_eq!(world.ask(conn, "SCARD s"), format!(":{MEMBERS}\r\n"));
+}
+
+#[test]
+fn what_a_log_did_last_is_no_part_of_the_first_record() {
+    let mut record = Vec::new();
+    for args in
+        [&[&b"RPUSH"[..], b"l", b"a"][..], &[b"SET", b"k", b"1", b"PXAT", b"99999999999999"]]
+    {
+        laneway_resp::command(args, &mut record);
+    }
+    let mut world = World::new();
+    world.kv.restore(&record).expect("it is a record");
+    let memory = join(&mut world, Fsync::EverySecond);
+    let conn = world.open();
+    assert!(world.ask(conn, "GET l").starts_with("-WRONGTYPE"));
+    assert_eq!(memory.borrow().records.len(), 0);
+    assert_eq!(world.ask(conn, "SET x 1"), "+OK\r\n");
+    let records = memory.borrow().records.concat();
+    let text = String::from_utf8_lossy(&records).into_owned();
+    assert!(text.contains("SET\r\n$1\r\nx") && !text.contains("PXAT"), "{text}");
 }
