@@ -4,7 +4,7 @@
 //! began to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
-use super::client::{Blocked, Client, Kept, Key, Nothing, Replies};
+use super::client::{Blocked, Client, Ending, Kept, Key, Nothing, Replies};
 use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
@@ -67,7 +67,10 @@ impl Server {
             let mut in_vain: Vec<usize> = Vec::new();
             for waiter in waiting {
                 let Some(mut client) = self.clients.take(waiter) else { continue };
-                let index = client.blocked.as_ref().map(|blocked| blocked.call.index);
+                // One that is cut off takes nothing any more.
+                let is_open = client.ending == Ending::Open;
+                let blocked = client.blocked.as_ref().filter(|_| is_open);
+                let index = blocked.map(|blocked| blocked.call.index);
                 if let Some(index) = index.filter(|index| !in_vain.contains(index))
                     && !self.try_again(&mut client, &key.1)
                 {
@@ -159,27 +162,23 @@ impl Server {
     /// anywhere in a turn, where a client makes room for its own command, so it is not looked for there. True if there
     /// were some.
     pub(crate) fn try_held(&mut self) -> bool {
-        let is_due = !self.waiters.postponed.is_empty()
-            && self.waiters.pause.is_none()
-            && !self.holds_writes()
-            && !self.is_cluster_full();
-        if is_due {
-            self.try_postponed();
-        }
-        is_due
+        // In front of a cluster what a pause lets pass is held back, too.
+        let may_be_due = self.waiters.pause.is_none() || self.front.is_some();
+        may_be_due && !self.holds_writes() && !self.is_cluster_full() && self.try_postponed()
     }
 
-    /// Does the commands that were held back and are so no longer, in their order.
-    fn try_postponed(&mut self) {
-        for key in std::mem::take(&mut self.waiters.postponed) {
-            self.try_kept(key);
-        }
+    /// Does the commands that were held back and are so no longer, in their order. True if there were some.
+    fn try_postponed(&mut self) -> bool {
+        let postponed = std::mem::take(&mut self.waiters.postponed);
+        postponed.into_iter().fold(false, |is_any, key| self.try_kept(key) || is_any)
     }
 
-    /// Does a command that was kept, unless it is held back.
-    pub(crate) fn try_kept(&mut self, key: Key) {
-        let Some(mut client) = self.clients.take(key) else { return };
-        if let Some(kept) = client.postponed.take() {
+    /// Does a command that was kept, unless it is held back. True if it is kept no longer.
+    pub(crate) fn try_kept(&mut self, key: Key) -> bool {
+        let Some(mut client) = self.clients.take(key) else { return false };
+        let kept = client.postponed.take();
+        // One that is cut off has no command done any more.
+        if let Some(kept) = kept.filter(|_| client.ending == Ending::Open) {
             if let Some(admitted) = self.admit_kept(&client, &kept) {
                 let before = client.out.len();
                 match admitted {
@@ -196,8 +195,10 @@ impl Server {
                 self.waiters.postponed.push(key);
             }
         }
+        let is_done = client.postponed.is_none();
         self.clients.put_back(client);
         self.serve_waiters();
+        is_done
     }
 
     /// Admits a command again that was kept, because rights and room may be others by now; nothing while it is held

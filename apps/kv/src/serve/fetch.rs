@@ -108,7 +108,7 @@ impl Server {
 
     fn do_fetched(&mut self, Waiting { client, lost: why, .. }: Waiting) {
         match why {
-            None => self.try_kept(client),
+            None => drop(self.try_kept(client)),
             Some(why) => {
                 let Some(mut client) = self.clients.take(client) else { return };
                 if let Some(kept) = client.postponed.take() {

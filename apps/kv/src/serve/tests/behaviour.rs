@@ -601,6 +601,21 @@ fn an_operator_frees_and_ends_clients() {
 }
 
 #[test]
+fn a_client_that_was_cut_off_takes_nothing_and_does_nothing() {
+    let mut world = World::new();
+    let (operator, waiter, held) = (world.open(), world.open(), world.open());
+    world.ask(waiter, "BLPOP l 0");
+    world.ask(operator, "CLIENT PAUSE 100000 WRITE");
+    world.ask(held, "SET k 1");
+    let lines = ["CLIENT KILL ID 2", "CLIENT KILL ID 3", "CLIENT UNPAUSE", "RPUSH l x"];
+    let bytes: Vec<u8> = lines.iter().flat_map(|line| array(line)).collect();
+    world.arrive(operator, &bytes);
+    assert_eq!(world.received(operator), ":1\r\n:1\r\n+OK\r\n:1\r\n");
+    assert_eq!(world.ask(operator, "LLEN l"), ":1\r\n");
+    assert_eq!(world.ask(operator, "EXISTS k"), ":0\r\n");
+}
+
+#[test]
 fn a_pause_holds_commands_back_and_loses_none() {
     let mut world = World::new();
     let (conn, operator) = (world.open(), world.open());
