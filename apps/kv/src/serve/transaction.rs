@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! A transaction's commands are kept until EXEC and then done without anything in between; all that they change is in
-//! one record of the log, as everything of a turn is. A watched key that became another spoils its watchers'
+//! A transaction's commands are kept until EXEC and then done without anything in between; what they change is in one
+//! record of the log, as everything of a turn is. Those alone are in several whose log is longer than what was given
+//! (SPOP of millions of members), where together it is more than a record may have. A watched key that became another spoils its watchers'
 //! transactions, whichever client changed it.
 
 use super::client::{Client, DataKey, Kept, Nothing, Transaction};
@@ -63,7 +64,7 @@ pub(crate) fn exec(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     }
     let of_call = |kept: &Kept| logged_bytes(kept.args.iter().map(|arg| arg.len()));
     let bytes: usize = transaction.queued.iter().map(of_call).sum();
-    // A transaction is in one record whole.
+    // A transaction is in one record whole, as far as it is logged as it was given.
     if !server.journal.make_room(bytes) {
         let text =
             format!("EXECABORT Transaction discarded: the log takes no {bytes} bytes at once");

@@ -247,7 +247,12 @@ impl User {
                                     to start with an empty list of channels",
                         );
                     }
-                    self.channels.push(pattern.into());
+                    if self.channels.len() >= RULES_MAX {
+                        return Err("too many channels, begin anew with 'resetchannels'");
+                    }
+                    if !self.channels.iter().any(|known| known[..] == *pattern) {
+                        self.channels.push(pattern.into());
+                    }
                 }
                 [sign @ (b'+' | b'-'), name @ ..] => self.command(table, *sign == b'+', name)?,
                 _ => return Err(SYNTAX),
