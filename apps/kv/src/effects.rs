@@ -1,6 +1,8 @@
 //! What commands change, and how the log has it: below the data, which change without a command too (expiry,
 //! eviction).
 
+use crate::event::{Event, Events, KeyEvent};
+
 /// A command as the log has it.
 pub(crate) type LogCommand = Vec<Box<[u8]>>;
 
@@ -16,6 +18,10 @@ pub struct Effects {
     /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was
     /// flushed, or that another took the place of, has an entry without a key.
     pub touched: Vec<(usize, Option<Box<[u8]>>)>,
+    /// Set by the server as it is configured; [`Effects::notify`] does nothing otherwise.
+    pub wants_events: Events,
+    /// What became of keys, in its order.
+    pub events: Vec<KeyEvent>,
 }
 
 impl Effects {
@@ -23,6 +29,13 @@ impl Effects {
     pub fn touch(&mut self, database: usize, key: &[u8]) {
         if self.wants_touched {
             self.touched.push((database, Some(key.into())));
+        }
+    }
+
+    /// An event of `key`.
+    pub fn notify(&mut self, database: usize, key: &[u8], event: Event) {
+        if self.wants_events.has(event) {
+            self.events.push(KeyEvent { database, name: event.name, key: key.into() });
         }
     }
 

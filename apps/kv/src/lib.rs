@@ -10,6 +10,7 @@ mod arguments;
 mod command;
 mod data;
 mod effects;
+mod event;
 mod file_log;
 mod get;
 mod kind;
@@ -25,6 +26,7 @@ pub use data::{
     SnapshotStep, SpillCounts, Spilling, Store, StoreCounts, ValueStore, glob_matches,
 };
 pub use effects::{Effects, Logged};
+pub use event::{Event, Events, KeyEvent};
 pub use get::{Allowed, cache::CacheSetup};
 pub use kind::{KvKind, KvReport, KvRun, Udp};
 pub use lsm::LsmValues;

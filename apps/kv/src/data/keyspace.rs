@@ -9,6 +9,7 @@ use super::numbers;
 use super::store::{Store, use_now};
 use crate::command::{Call, Command, Flags, Keys, Outcome, Run};
 use crate::effects::{Effects, LogCommand, Logged, deletion};
+use crate::event::{DELETED, Event};
 use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 use std::borrow::Cow;
@@ -297,14 +298,37 @@ impl Keyspace<'_> {
         entry.deadline_ms().is_some_and(|deadline_ms| deadline_ms < self.now_ms)
     }
 
+    /// An event of a key.
+    pub(crate) fn notify(&mut self, key: &[u8], event: Event) {
+        self.effects.notify(self.database, key, event);
+    }
+
+    /// An event of a key that changed. A key that is gone with its last entry was deleted by that.
+    fn notify_changed(&mut self, key: &[u8], event: Event) {
+        self.notify(key, event);
+        // Its time may be up already: it is deleted by that later, and not here.
+        let is_there =
+            |keys: &Self| keys.data().entries.find(keys.data().entries.hash(key), key).is_some();
+        if event != DELETED && self.effects.wants_events.has(DELETED) && !is_there(self) {
+            self.notify(key, DELETED);
+        }
+    }
+
     /// A key changed; the log has the command as it was given, unless something else is logged.
-    pub(crate) fn changed(&mut self, key: &[u8], changes: u64) {
+    pub(crate) fn changed(&mut self, key: &[u8], event: Event, changes: u64) {
+        self.notify_changed(key, event);
         self.effects.touch(self.database, key);
         self.effects.changed(changes);
     }
 
     /// A key changed; the log has this command instead of the one that was given.
-    pub(crate) fn changed_as(&mut self, key: &[u8], command: &[&[u8]]) {
+    pub(crate) fn changed_as(&mut self, key: &[u8], event: Event, command: &[&[u8]]) {
+        self.notify_changed(key, event);
+        self.log_as(key, command);
+    }
+
+    /// The same without an event.
+    pub(crate) fn log_as(&mut self, key: &[u8], command: &[&[u8]]) {
         self.effects.touch(self.database, key);
         self.effects.changes += 1;
         self.log_instead(command.iter().map(|arg| Box::from(*arg)).collect());
@@ -313,7 +337,14 @@ impl Keyspace<'_> {
     /// A key lost these members, which the command that was given does not name; the log has their `removal` by others
     /// that do, or the deletion of a key that is gone with them. No command of the log is much longer than one that a
     /// client sends.
-    pub(crate) fn changed_without(&mut self, key: &[u8], removal: &[u8], members: &[Box<[u8]>]) {
+    pub(crate) fn changed_without(
+        &mut self,
+        key: &[u8],
+        event: Event,
+        removal: &[u8],
+        members: &[Box<[u8]>],
+    ) {
+        self.notify_changed(key, event);
         self.effects.touch(self.database, key);
         self.effects.changes += members.len() as u64;
         if !self.exists(key) {

@@ -7,6 +7,7 @@ use super::dropped::Dropped;
 use super::entry::Entry;
 use super::spill::{Spill, is_worth_spilling};
 use crate::effects::{Effects, Logged, deletion};
+use crate::event::{DUE, NO_ROOM};
 use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
 
@@ -242,6 +243,7 @@ impl Store {
         entry.into_iter().for_each(|entry| self.dropped.entry(entry));
         self.counts.expired += 1;
         effects.touch(number, key);
+        effects.notify(number, key, DUE);
     }
 
     /// True if there is such a key. One that is due is deleted, and the log has a DEL of it.
@@ -290,6 +292,7 @@ impl Store {
         entry.into_iter().for_each(|entry| self.dropped.entry(entry));
         self.counts.evicted += 1;
         effects.touch(number, &key);
+        effects.notify(number, &key, NO_ROOM);
         effects.changes += 1;
         effects.logged = Logged::Instead(vec![deletion(&key)]);
         Some(number)

@@ -21,6 +21,11 @@ pub(super) enum Kind {
 }
 
 impl Channels {
+    /// True if a message may have a listener here.
+    pub(super) fn has_listeners(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
     pub(super) fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
         match kind {
             Kind::Channel => &mut self.channels,

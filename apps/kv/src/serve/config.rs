@@ -4,6 +4,7 @@
 
 use super::denied::ATTEMPTS_MAX;
 use crate::data::{Eviction, Settings};
+use crate::event::Events;
 use laneway_resp::Limits;
 use std::fmt;
 
@@ -139,6 +140,8 @@ pub struct Config {
     pub rewrite_bytes_min: u64,
     /// Limits of encodings, for CONFIG GET: they change nothing.
     pub encodings: EncodingLimits,
+    /// Events of keys that are published.
+    pub events: Events,
     /// The lane, for INFO.
     pub lane: String,
     /// What the log held at the start, for INFO.
@@ -170,6 +173,7 @@ impl Default for Config {
             rewrite_percentage: 100,
             rewrite_bytes_min: 64 << 20,
             encodings: EncodingLimits::default(),
+            events: Events::default(),
             lane: String::new(),
             recovered: String::new(),
         }
@@ -254,10 +258,9 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     }),
     free("maxmemory-samples", |c| c.data.samples.to_string(),
         |c, text| in_range(text, 1, 64).map(|n| c.data.samples = n as usize)),
-    // A pub/sub message for each change of a key, if something else were set.
-    free("notify-keyspace-events", |_| String::new(), |_, text| match text {
-        "" => Ok(()),
-        _ => Err("there are no notifications of changed keys, only '' can be set".to_owned()),
+    free("notify-keyspace-events", |c| c.events.text(), |c, text| {
+        c.events = Events::parse(text).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+        Ok(())
     }),
     fixed("port", |c| c.port.to_string()),
     free("proto-max-bulk-len", |c| c.limits.bulk_bytes_max.to_string(),

@@ -54,6 +54,14 @@ impl Server {
         for name in std::mem::take(&mut client.shard_channels) {
             self.channels.leave(Kind::Shard, &name, client.key);
         }
+        self.note_listeners();
+    }
+
+    /// Other workers send messages here as long as someone listens.
+    fn note_listeners(&self) {
+        if let Some(shards) = &self.shards {
+            shards.seat.listen(self.channels.has_listeners());
+        }
     }
 
     fn listen(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
@@ -61,13 +69,14 @@ impl Server {
             if client.subscriptions() + client.shard_channels.len() >= self.config.subscriptions_max
             {
                 client.out.error("ERR too many subscriptions of one client");
-                return;
+                break;
             }
             if own(client, kind).insert(name.into()) {
                 self.channels.of(kind).entry(name.into()).or_default().push(client.key);
             }
             confirm(client, kind, verbs(kind).0, Some(name));
         }
+        self.note_listeners();
     }
 
     fn leave(&mut self, client: &mut Client, kind: Kind, names: &[&[u8]]) {
@@ -86,30 +95,61 @@ impl Server {
             }
             confirm(client, kind, verb, Some(&name));
         }
+        self.note_listeners();
     }
 
-    /// Writes a message to one listener, the publisher perhaps.
-    fn deliver(&mut self, client: &mut Client, listener: Key, parts: &[&[u8]]) {
-        let write = |listener: &mut Client| {
-            listener.out.push(parts.len());
-            for part in parts {
-                listener.out.bulk(part);
+    /// Sends a message to who listens to its channel; how many do.
+    pub(crate) fn publish(
+        &mut self,
+        mut publisher: Option<&mut Client>,
+        channel: &[u8],
+        message: &[u8],
+    ) -> i64 {
+        let mut receivers = 0;
+        for listener in self.channels.channels.get(channel).cloned().unwrap_or_default() {
+            let parts = [&b"message"[..], channel, message];
+            self.deliver(publisher.as_deref_mut(), listener, &parts);
+            receivers += 1;
+        }
+        let patterns = self.channels.patterns.iter();
+        let matching: Vec<(Box<[u8]>, Vec<Key>)> = patterns
+            .filter(|(pattern, _)| glob_matches(pattern, channel))
+            .map(|(pattern, listeners)| (pattern.clone(), listeners.clone()))
+            .collect();
+        for (pattern, listeners) in matching {
+            for listener in listeners {
+                let parts = [&b"pmessage"[..], &pattern, channel, message];
+                self.deliver(publisher.as_deref_mut(), listener, &parts);
+                receivers += 1;
             }
-        };
-        if listener == client.key {
-            return write(client);
+        }
+        receivers
+    }
+
+    /// Writes a message to one listener, the client that is being served perhaps.
+    fn deliver(&mut self, client: Option<&mut Client>, listener: Key, parts: &[&[u8]]) {
+        if let Some(client) = client.filter(|client| client.key == listener) {
+            return self.write_message(client, parts);
         }
         let Some(mut other) = self.clients.take(listener) else { return };
-        if other.ending == Ending::Open {
-            write(&mut other);
-            // It is cut off at once: a turn may have many messages.
-            if self.is_beyond(&mut other) {
-                self.stats.output_disconnections += 1;
-                other.ending = Ending::Abort;
-            }
-        }
+        self.write_message(&mut other, parts);
         self.clients.put_back(other);
         self.note(listener);
+    }
+
+    fn write_message(&mut self, listener: &mut Client, parts: &[&[u8]]) {
+        if listener.ending != Ending::Open {
+            return;
+        }
+        listener.out.push(parts.len());
+        for part in parts {
+            listener.out.bulk(part);
+        }
+        // It is cut off at once: a turn may have many messages.
+        if self.is_beyond(listener) {
+            self.stats.output_disconnections += 1;
+            listener.ending = Ending::Abort;
+        }
     }
 }
 
@@ -139,24 +179,7 @@ pub(crate) fn sunsubscribe(server: &mut Server, client: &mut Client, args: &[&[u
 
 pub(crate) fn publish(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let [_, channel, message] = *args else { return };
-    let mut receivers = 0;
-    for listener in server.channels.channels.get(channel).cloned().unwrap_or_default() {
-        server.deliver(client, listener, &[b"message", channel, message]);
-        receivers += 1;
-    }
-    let matching: Vec<(Box<[u8]>, Vec<Key>)> = server
-        .channels
-        .patterns
-        .iter()
-        .filter(|(pattern, _)| glob_matches(pattern, channel))
-        .map(|(pattern, listeners)| (pattern.clone(), listeners.clone()))
-        .collect();
-    for (pattern, listeners) in matching {
-        for listener in listeners {
-            server.deliver(client, listener, &[b"pmessage", &pattern, channel, message]);
-            receivers += 1;
-        }
-    }
+    let receivers = server.publish(Some(client), channel, message);
     client.out.integer(receivers);
 }
 
@@ -164,7 +187,7 @@ pub(crate) fn spublish(server: &mut Server, client: &mut Client, args: &[&[u8]])
     let [_, channel, message] = *args else { return };
     let listeners = server.channels.shards.get(channel).cloned().unwrap_or_default();
     for &listener in &listeners {
-        server.deliver(client, listener, &[b"smessage", channel, message]);
+        server.deliver(Some(client), listener, &[b"smessage", channel, message]);
     }
     client.out.integer(listeners.len() as i64);
 }

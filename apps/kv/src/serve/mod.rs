@@ -26,6 +26,7 @@ mod info_line;
 mod key;
 mod log;
 mod messages;
+mod notifications;
 mod operate;
 mod rows;
 mod save;
@@ -132,6 +133,7 @@ impl Kv {
         let users = users::Users::new(&table, password.as_deref());
         let started_us = now_us();
         let time = Time { read_us: now_us, now_us: started_us, is_read: false, started_us };
+        let effects = crate::Effects { wants_events: config.events, ..crate::Effects::default() };
         let server = Server {
             config,
             table,
@@ -152,7 +154,8 @@ impl Kv {
             attempts: denied::Attempts::default(),
             stats: server::Stats::default(),
             datagrams: Datagrams::default(),
-            effects: crate::Effects::default(),
+            effects,
+            notifications: notifications::Notifications::default(),
             changes: 0,
             noted: Vec::new(),
             is_stopping: false,
@@ -661,7 +664,7 @@ impl StreamApp for Kv {
         self.settle_noted(out);
         // What was done while others were settled belongs to this turn as well.
         self.server.journal.commit();
-        while self.server.send_messages() || self.server.try_held() {
+        while self.server.publish_events() | self.server.send_messages() || self.server.try_held() {
             self.settle_noted(out);
             self.server.journal.commit();
         }

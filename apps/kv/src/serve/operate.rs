@@ -74,6 +74,9 @@ pub(crate) fn config_set(server: &mut Server, client: &mut Client, args: &[&[u8]
             );
             return client.out.error(&text);
         }
+        if server.front.is_some() && changed.events.is_any() {
+            return fail("the keys are the cluster's, which has their events");
+        }
         seen.push(name);
     }
     server.config = changed;

@@ -17,6 +17,7 @@ use super::{
     fetching::Fetching,
     front::{Front, why_not},
     log::{Journal, logged_bytes},
+    notifications::Notifications,
     saving::Saving,
     shards::{Route, Shards, slot_of_command},
     slow::Slowlog,
@@ -96,6 +97,7 @@ pub(crate) struct Server {
     pub(crate) datagrams: Datagrams,
     pub(crate) time: Time,
     pub(crate) effects: Effects,
+    pub(crate) notifications: Notifications,
     /// Changes since the start.
     pub(crate) changes: u64,
     /// Clients that something is to be done for at the end of the turn.
@@ -207,7 +209,10 @@ impl Server {
 
     /// True while writes must wait: for room in the log, or for a snapshot's copies or spilled values to be written.
     pub(crate) fn holds_writes(&self) -> bool {
-        self.journal.is_full() || self.saving.is_behind() || self.fetching.is_behind()
+        self.journal.is_full()
+            || self.notifications.is_behind()
+            || self.saving.is_behind()
+            || self.fetching.is_behind()
     }
 
     /// True if a client's command must wait: for the end of a pause, until writes need not, or until the cluster has
@@ -504,6 +509,9 @@ impl Server {
             }
         }
         self.changes += std::mem::take(&mut self.effects.changes);
+        if !self.effects.events.is_empty() {
+            self.keep_events(is_logged);
+        }
         if !self.effects.touched.is_empty() {
             let mut touched = std::mem::take(&mut self.effects.touched);
             for (database, key) in touched.drain(..) {
@@ -651,6 +659,7 @@ impl Server {
         settings.memory_bytes_max =
             settings.memory_bytes_max.map(|max| (max / self.workers()).max(1));
         *self.store.settings_mut() = settings;
+        self.effects.wants_events = self.config.events;
     }
 
     /// Ends a connection, its client's own included.

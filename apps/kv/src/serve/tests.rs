@@ -4,6 +4,7 @@ mod behaviour;
 mod datagrams;
 mod durable;
 mod fronted;
+mod notified;
 mod saved;
 mod shards;
 mod shards_data;

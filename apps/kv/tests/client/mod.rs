@@ -1,7 +1,7 @@
 //! Two ways to ask: the store behind the least of servers, and a real `redis-server` over a socket in a folder of its
 //! own.
 
-use laneway_kv::{Call, Command, DATA_COMMANDS, Effects, LsmValues, Outcome, Run, Store};
+use laneway_kv::{Call, Command, DATA_COMMANDS, Effects, Events, LsmValues, Outcome, Run, Store};
 use laneway_resp::{Protocol, Reply};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,6 +22,8 @@ pub(crate) struct Local {
     pub(crate) now_ms: u64,
     pub(crate) reply: Reply,
     pub(crate) effects: Effects,
+    /// Events of keys that the effects of a command have.
+    pub(crate) events: Events,
     /// Behind the store, whose values beyond memory are in it.
     _folder: Option<Folder>,
 }
@@ -50,7 +52,8 @@ impl Drop for Folder {
 impl Local {
     pub(crate) fn new(store: Store, now_ms: u64) -> Local {
         let (reply, effects) = (Reply::new(Protocol::Resp2), Effects::default());
-        Local { store, database: 0, now_ms, reply, effects, _folder: None }
+        let events = Events::default();
+        Local { store, database: 0, now_ms, reply, effects, events, _folder: None }
     }
 
     /// The same, whose values beyond so many bytes are in an LSM tree.
@@ -71,7 +74,7 @@ impl Local {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let args = args.as_slice();
         self.reply.clear();
-        self.effects = Effects::default();
+        self.effects = Effects { wants_events: self.events, ..Effects::default() };
         let name = String::from_utf8_lossy(args[0]).to_ascii_lowercase();
         if name == "select" {
             self.database = std::str::from_utf8(args[1]).expect("text").parse().expect("a number");
@@ -169,34 +172,102 @@ impl Redis {
     }
 
     pub(crate) fn ask(&mut self, args: &[Vec<u8>]) -> Vec<u8> {
-        let mut request = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            request.extend(format!("${}\r\n", arg.len()).into_bytes());
-            request.extend_from_slice(arg);
-            request.extend_from_slice(b"\r\n");
-        }
-        self.stream.get_mut().write_all(&request).expect("redis-server reads");
-        let mut reply = Vec::new();
-        self.read(&mut reply);
-        reply
+        ask(&mut self.stream, args)
     }
 
-    fn read(&mut self, reply: &mut Vec<u8>) {
-        let from = reply.len();
-        let read = self.stream.read_until(b'\n', reply).expect("redis-server answers");
-        assert!(read > 0, "redis-server closed the connection");
-        let head = String::from_utf8_lossy(&reply[from..]).into_owned();
-        let len = head[1..].trim_end().parse::<i64>().unwrap_or(-1);
-        match head.as_bytes()[0] {
-            b'$' if len >= 0 => {
-                let body = reply.len();
-                reply.resize(body + len as usize + 2, 0);
-                self.stream.read_exact(&mut reply[body..]).expect("redis-server answers");
+    /// Another connection, which hears the events of keys of these classes.
+    pub(crate) fn listen(&mut self, classes: &str) -> Listener {
+        let set = ["CONFIG", "SET", "notify-keyspace-events", classes];
+        let answer = self.ask(&set.map(|word| word.as_bytes().to_vec()));
+        assert_eq!(answer, b"+OK\r\n", "{classes}");
+        let stream = UnixStream::connect(self.folder.join("redis.sock")).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let mut stream = BufReader::new(stream);
+        ask(&mut stream, &["PSUBSCRIBE", "__keyspace@*"].map(|word| word.as_bytes().to_vec()));
+        Listener { stream }
+    }
+}
+
+/// A connection that is sent the events of keys.
+pub(crate) struct Listener {
+    stream: BufReader<UnixStream>,
+}
+
+impl Listener {
+    /// What it was sent since it was last asked: `database key event`, in the order of the server.
+    pub(crate) fn heard(&mut self) -> Vec<String> {
+        send(&mut self.stream, &[b"PING".to_vec()]);
+        let mut heard = Vec::new();
+        loop {
+            let mut reply = Vec::new();
+            read(&mut self.stream, &mut reply);
+            match &texts(&reply)[..] {
+                [_, _, channel, event] => {
+                    let place = channel.strip_prefix("__keyspace@").expect("a channel of keys");
+                    let (database, key) = place.split_once("__:").expect("a database and a key");
+                    heard.push(format!("{database} {key} {event}"));
+                }
+                _ => return heard,
             }
-            b'*' | b'~' => (0..len.max(0)).for_each(|_| self.read(reply)),
-            b'%' => (0..len.max(0) * 2).for_each(|_| self.read(reply)),
-            _ => {}
         }
+    }
+}
+
+/// The parts of an array of strings, with escapes.
+fn texts(mut reply: &[u8]) -> Vec<String> {
+    let mut line = || {
+        let end = reply.windows(2).position(|two| two == b"\r\n").expect("a whole reply");
+        let (line, rest) = reply.split_at(end);
+        reply = &rest[2..];
+        line
+    };
+    let parts: usize = String::from_utf8_lossy(&line()[1..]).parse().expect("an array");
+    let mut texts = Vec::new();
+    for _ in 0..parts {
+        let bytes: usize = String::from_utf8_lossy(&line()[1..]).parse().expect("a length");
+        let mut text = line().to_vec();
+        while text.len() < bytes {
+            // The text has line ends of its own.
+            text.extend_from_slice(b"\r\n");
+            text.extend_from_slice(line());
+        }
+        texts.push(shown(&text));
+    }
+    texts
+}
+
+fn send(stream: &mut BufReader<UnixStream>, args: &[Vec<u8>]) {
+    let mut request = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        request.extend(format!("${}\r\n", arg.len()).into_bytes());
+        request.extend_from_slice(arg);
+        request.extend_from_slice(b"\r\n");
+    }
+    stream.get_mut().write_all(&request).expect("redis-server reads");
+}
+
+fn ask(stream: &mut BufReader<UnixStream>, args: &[Vec<u8>]) -> Vec<u8> {
+    send(stream, args);
+    let mut reply = Vec::new();
+    read(stream, &mut reply);
+    reply
+}
+
+fn read(stream: &mut BufReader<UnixStream>, reply: &mut Vec<u8>) {
+    let from = reply.len();
+    let bytes = stream.read_until(b'\n', reply).expect("redis-server answers");
+    assert!(bytes > 0, "redis-server closed the connection");
+    let head = String::from_utf8_lossy(&reply[from..]).into_owned();
+    let len = head[1..].trim_end().parse::<i64>().unwrap_or(-1);
+    match head.as_bytes()[0] {
+        b'$' if len >= 0 => {
+            let body = reply.len();
+            reply.resize(body + len as usize + 2, 0);
+            stream.read_exact(&mut reply[body..]).expect("redis-server answers");
+        }
+        b'*' | b'~' => (0..len.max(0)).for_each(|_| read(stream, reply)),
+        b'%' => (0..len.max(0) * 2).for_each(|_| read(stream, reply)),
+        _ => {}
     }
 }
 

@@ -1,12 +1,12 @@
 //! The judge: a real `redis-server` 7.0 and the store are sent the same random commands, and must give the same
-//! replies, byte for byte. Where Redis's own order is by chance (members of a large set), the elements are compared in
+//! replies, byte for byte, and have the same events of keys. Where Redis's own order is by chance (members of a large set), the elements are compared in
 //! order.
 //! `LANEWAY_JUDGE_COMMANDS=n` sends so many; others each time.
 
 use crate::client::{Local, Redis, shown};
 use crate::commands::command;
 use crate::excused::{is_by_chance, is_excused, is_unordered, sorted};
-use laneway_kv::Store;
+use laneway_kv::{Events, KeyEvent, Store};
 use laneway_resp::Protocol;
 use laneway_testkit::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -39,6 +39,11 @@ fn a_store_whose_values_are_on_disk_answers_as_redis_does() {
     compare("judge-lsm", Protocol::Resp2, Some(memory_bytes_max));
 }
 
+fn events(events: &[KeyEvent]) -> Vec<String> {
+    let text = |it: &KeyEvent| format!("{} {} {}", it.database, shown(&it.key), it.name);
+    events.iter().map(text).collect()
+}
+
 fn compare(test: &str, protocol: Protocol, memory_bytes_max: Option<usize>) {
     let mut redis = match Redis::start(test) {
         Ok(redis) => redis,
@@ -55,6 +60,10 @@ fn compare(test: &str, protocol: Protocol, memory_bytes_max: Option<usize>) {
         redis.ask(&[b"HELLO".to_vec(), b"3".to_vec()]);
         local.reply.set_protocol(protocol);
     }
+    // Expiry and eviction happen when each sees fit.
+    let classes = "Kg$lshz";
+    local.events = Events::parse(classes).expect("each is a class");
+    let mut listener = redis.listen(classes);
     let (mut asked, mut differing): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let asked_for = std::env::var(MORE).ok();
     let commands = asked_for.map_or(COMMANDS, |text| {
@@ -76,11 +85,13 @@ fn compare(test: &str, protocol: Protocol, memory_bytes_max: Option<usize>) {
             true => sorted(&ours) == sorted(&theirs),
             false => ours == theirs,
         };
-        if !is_same && !is_excused(&args, &ours, &theirs) {
+        let is_same = is_same || is_excused(&args, &ours, &theirs);
+        let events = [events(&local.effects.events), listener.heard()];
+        if !is_same || events[0] != events[1] {
             let last =
                 &asked[asked.len().saturating_sub(if differing.is_empty() { 40 } else { 1 })..];
             differing.push(format!(
-                "command {}:\n  {}\nours:   {}\ntheirs: {}",
+                "command {}:\n  {}\nours:   {}\ntheirs: {}\nevents, ours and theirs, of {classes}: {events:?}",
                 asked.len(),
                 last.join("\n  "),
                 shown(&ours),

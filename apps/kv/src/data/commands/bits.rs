@@ -3,7 +3,9 @@
 use super::super::entry::{Entry, Form};
 use super::super::keyspace::*;
 use super::super::numbers;
+use super::stored;
 use crate::command::Command;
+use crate::event::string;
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -50,7 +52,7 @@ fn setbit(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
         (before, grows)
     })?;
     if grows || before != bit {
-        keys.changed(args[1], 1);
+        keys.changed(args[1], string("setbit"), 1);
     }
     reply.integer(i64::from(before));
     DONE
@@ -188,7 +190,7 @@ fn bitop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         }
     };
     if is_changed {
-        keys.changed(args[2], 1);
+        keys.changed(args[2], stored(string("set"), len), 1);
     }
     reply.integer(len as i64);
     DONE
@@ -370,7 +372,7 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
         }
     })?;
     if grows || changes > 0 {
-        keys.changed(args[1], changes.max(1));
+        keys.changed(args[1], string("setbit"), changes.max(1));
     }
     DONE
 }

@@ -8,6 +8,7 @@ use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
 use super::{Drawn, draw_different};
 use crate::command::Command;
+use crate::event::hash;
 use laneway_resp::{Protocol, Reply};
 
 /// The rows of the table.
@@ -55,7 +56,7 @@ fn set_all(keys: &mut Keyspace<'_>, args: &[&[u8]]) -> Result<usize, Refusal> {
         }
         pairs.iter().filter(|[field, value]| hash.set(field, value)).count()
     })?;
-    keys.changed(args[1], pairs.len() as u64);
+    keys.changed(args[1], hash("hset"), pairs.len() as u64);
     Ok(added)
 }
 
@@ -124,7 +125,7 @@ fn hdel(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let removed = keys.edit(args[1], |hash: &mut Hash| {
         args[2..].iter().filter(|field| hash.remove(field)).count()
     })?;
-    reply_changes(keys, args[1], removed.unwrap_or(0), reply)
+    reply_changes(keys, args[1], hash("hdel"), removed.unwrap_or(0), reply)
 }
 
 fn hexists(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
@@ -153,7 +154,7 @@ fn hincrby(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer
     let sum = number.checked_add(added).ok_or(OVERFLOW)?;
     let text = IntegerText::new(sum);
     keys.edit_or_create(args[1], |hash: &mut Hash| hash.set(args[2], text.bytes()))?;
-    keys.changed(args[1], 1);
+    keys.changed(args[1], hash("hincrby"), 1);
     reply.integer(sum);
     DONE
 }
@@ -170,7 +171,8 @@ fn hincrbyfloat(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> A
     };
     let sum = sum.ok_or(refusal("ERR increment would produce NaN or Infinity"))?.text();
     keys.edit_or_create(args[1], |hash: &mut Hash| hash.set(args[2], sum.as_bytes()))?;
-    keys.changed_as(args[1], &[b"HSET", args[1], args[2], sum.as_bytes()]);
+    let set: [&[u8]; 4] = [b"HSET", args[1], args[2], sum.as_bytes()];
+    keys.changed_as(args[1], hash("hincrbyfloat"), &set);
     reply.bulk(sum.as_bytes());
     DONE
 }

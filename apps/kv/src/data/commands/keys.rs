@@ -7,6 +7,7 @@ use super::super::keyspace::*;
 use super::super::numbers::{self, IntegerText};
 use super::super::store::{DATABASES, idle_ms, uses};
 use crate::command::{Command, Flags};
+use crate::event::{DELETED, generic};
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -103,7 +104,7 @@ fn del(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     for key in &args[1..] {
         if let Some(entry) = keys.take(key) {
             keys.store.dropped.entry(entry);
-            keys.changed(key, 1);
+            keys.changed(key, DELETED, 1);
             deleted += 1;
         }
     }
@@ -231,11 +232,11 @@ pub(super) fn expire_at(keys: &mut Keyspace<'_>, key: &[u8], deadline_ms: i64) {
     // While a log is done again it is no time at all, and nothing has passed.
     if keys.now_ms > 0 && deadline_ms <= keys.now_ms as i64 {
         keys.take(key);
-        keys.changed_as(key, &[b"DEL", key]);
+        keys.changed_as(key, DELETED, &[b"DEL", key]);
     } else {
         keys.set_deadline(key, Some(u64::try_from(deadline_ms).unwrap_or(0)));
         let time = IntegerText::new(deadline_ms);
-        keys.changed_as(key, &[b"PEXPIREAT", key, time.bytes()]);
+        keys.changed_as(key, generic("expire"), &[b"PEXPIREAT", key, time.bytes()]);
     }
 }
 
@@ -243,7 +244,7 @@ fn persist(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer
     let has_deadline = keys.peek(args[1]).and_then(Entry::deadline_ms).is_some();
     if has_deadline {
         keys.set_deadline(args[1], None);
-        keys.changed(args[1], 1);
+        keys.changed(args[1], generic("persist"), 1);
     }
     reply.integer(i64::from(has_deadline));
     DONE
@@ -367,7 +368,8 @@ fn rename_to(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8]) -> Result<(), Refu
     keys.take(to);
     keys.put(entry.renamed(to));
     keys.effects.touch(keys.database, from);
-    keys.changed(to, 1);
+    keys.notify(from, generic("rename_from"));
+    keys.changed(to, generic("rename_to"), 1);
     Ok(())
 }
 
@@ -401,6 +403,7 @@ fn copy(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
             keys.take(to);
             keys.put(entry.renamed(to));
             log_copy(keys, from, to, other);
+            keys.notify(to, generic("copy_to"));
         }
         is_copied
     });
@@ -411,7 +414,7 @@ fn copy(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 /// The log has a copy that replaces: what it replaced may have been due, and is not while the log is done again.
 fn log_copy(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8], other: usize) {
     let number = IntegerText::new(other as i64);
-    keys.changed_as(to, &[b"COPY", from, to, b"DB", number.bytes(), b"REPLACE"]);
+    keys.log_as(to, &[b"COPY", from, to, b"DB", number.bytes(), b"REPLACE"]);
 }
 
 fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
@@ -421,11 +424,13 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     }
     let is_moved = keys.exists(key) && !keys.in_database(other, |keys| keys.exists(key));
     if is_moved && let Some(entry) = keys.take(key) {
+        keys.notify(key, generic("move_from"));
         keys.in_database(other, |keys| {
             keys.put(entry);
             log_copy(keys, key, key, other);
+            keys.notify(key, generic("move_to"));
         });
-        keys.changed_as(key, &[b"DEL", key]);
+        keys.log_as(key, &[b"DEL", key]);
     }
     reply.integer(i64::from(is_moved));
     DONE

@@ -3,6 +3,7 @@
 use super::super::keyspace::*;
 use super::super::list::{End, List};
 use crate::command::{Command, Flags, Outcome};
+use crate::event::{Event, list};
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -81,6 +82,17 @@ fn rpush(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     push(keys, args, End::Right, reply)
 }
 
+/// The events of an end.
+impl End {
+    fn pushed(self) -> Event {
+        list(if self == End::Left { "lpush" } else { "rpush" })
+    }
+
+    fn popped(self) -> Event {
+        list(if self == End::Left { "lpop" } else { "rpop" })
+    }
+}
+
 fn lpushx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     push_if_there(keys, args, End::Left, reply)
 }
@@ -94,7 +106,7 @@ fn push(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) ->
         args[2..].iter().for_each(|value| list.push(end, value));
         list.len()
     })?;
-    keys.changed(args[1], args.len() as u64 - 2);
+    keys.changed(args[1], end.pushed(), args.len() as u64 - 2);
     reply.integer(len as i64);
     DONE
 }
@@ -121,7 +133,7 @@ fn pop(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) -> 
         match keys.edit(key, |list: &mut List| list.pop(end))?.flatten() {
             Some(value) => {
                 reply.bulk(&value);
-                keys.changed(key, 1);
+                keys.changed(key, end.popped(), 1);
             }
             None => reply.null(),
         }
@@ -141,7 +153,7 @@ fn pop(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) -> 
         return DONE;
     }
     pop_many(keys, key, end, count, reply)?;
-    keys.changed(key, count as u64);
+    keys.changed(key, end.popped(), count as u64);
     DONE
 }
 
@@ -207,7 +219,7 @@ fn linsert(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer
         Some(list.len())
     })?;
     if let Some(Some(_)) = len {
-        keys.changed(args[1], 1);
+        keys.changed(args[1], list("linsert"), 1);
     }
     reply.integer(match len {
         None => 0,
@@ -239,7 +251,7 @@ fn lrem(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let removed = keys.edit(args[1], |list: &mut List| list.remove_equal(args[3], from, max))?;
     let removed = removed.unwrap_or(0);
     if removed > 0 {
-        keys.changed(args[1], removed as u64);
+        keys.changed(args[1], list("lrem"), removed as u64);
     }
     reply.integer(removed as i64);
     DONE
@@ -249,7 +261,7 @@ fn lset(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let len = keys.read::<List>(args[1])?.ok_or(NO_KEY)?.len();
     let at = position(integer(args[2])?, len).ok_or(refusal("ERR index out of range"))?;
     keys.edit(args[1], |list: &mut List| list.set(at, args[3]))?;
-    keys.changed(args[1], 1);
+    keys.changed(args[1], list("lset"), 1);
     reply.ok();
     DONE
 }
@@ -265,8 +277,11 @@ fn ltrim(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     match trimmed {
         None => {}
         // As in Redis, a transaction that watches the list is spoiled even if it is as it was.
-        Some(0) => keys.effects.touch(keys.database, args[1]),
-        Some(removed) => keys.changed(args[1], removed as u64),
+        Some(0) => {
+            keys.effects.touch(keys.database, args[1]);
+            keys.notify(args[1], list("ltrim"));
+        }
+        Some(removed) => keys.changed(args[1], list("ltrim"), removed as u64),
     }
     reply.ok();
     DONE
@@ -392,7 +407,8 @@ fn move_value(
     }
     let ends = [from, to].map(|end| if end == End::Left { &b"LEFT"[..] } else { b"RIGHT" });
     keys.effects.touch(keys.database, destination);
-    keys.changed_as(source, &[b"LMOVE", source, destination, ends[0], ends[1]]);
+    keys.notify(destination, to.pushed());
+    keys.changed_as(source, from.popped(), &[b"LMOVE", source, destination, ends[0], ends[1]]);
     reply.bulk(&value);
     Ok(true)
 }
@@ -435,7 +451,7 @@ fn pop_first(
         reply.bulk(key);
         pop_many(keys, key, from, count, reply)?;
         let command = if from == End::Left { b"LPOP" } else { b"RPOP" };
-        keys.changed_as(key, &[command, key, count.to_string().as_bytes()]);
+        keys.changed_as(key, from.popped(), &[command, key, count.to_string().as_bytes()]);
         return Ok(true);
     }
     Ok(false)
@@ -460,7 +476,11 @@ fn pop_or_wait(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Re
             reply.array(2);
             reply.bulk(key);
             reply.bulk(&value);
-            keys.changed_as(key, &[if end == End::Left { b"LPOP" } else { b"RPOP" }, key]);
+            keys.changed_as(
+                key,
+                end.popped(),
+                &[if end == End::Left { b"LPOP" } else { b"RPOP" }, key],
+            );
             return DONE;
         }
     }

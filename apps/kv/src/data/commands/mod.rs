@@ -12,6 +12,7 @@ mod unions;
 
 use super::keyspace::{NOT_SYMMETRIC, OUT_OF_RANGE, Refusal, SYNTAX, integer, is, refusal};
 use crate::command::Command;
+use crate::event::{DELETED, Event};
 use laneway_random::Random;
 use std::collections::HashSet;
 
@@ -44,6 +45,11 @@ fn until(timeout: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
         return Err(refusal("ERR timeout is out of range"));
     }
     Ok((milliseconds > 0.0).then(|| now_ms + milliseconds as u64))
+}
+
+/// The event of a key that so many entries were stored in: without any it is deleted.
+fn stored(event: Event, entries: usize) -> Event {
+    if entries == 0 { DELETED } else { event }
 }
 
 /// How many members are to be drawn: so many different ones, or, if negative, so many with repetitions.

@@ -5,7 +5,9 @@ use super::super::numbers;
 use super::super::sorted::Sorted;
 use super::sets::reply_changes;
 use super::sorted_sets::{begin_scores, reply_scored};
+use super::stored;
 use crate::command::Command;
+use crate::event::sorted;
 use laneway_resp::Reply;
 use std::ops::Range;
 
@@ -259,7 +261,7 @@ fn zrangestore(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
     }
     let len = result.len();
     if keys.store_collection(args[1], result) {
-        keys.changed(args[1], 1);
+        keys.changed(args[1], stored(sorted("zrangestore"), len), 1);
     }
     reply.integer(len as i64);
     DONE
@@ -302,5 +304,10 @@ fn remove_between(keys: &mut Keyspace<'_>, args: &[&[u8]], by: By, reply: &mut R
         }
         items.len()
     })?;
-    reply_changes(keys, args[1], removed.unwrap_or(0), reply)
+    let event = match by {
+        By::Rank => "zremrangebyrank",
+        By::Score => "zremrangebyscore",
+        By::Member => "zremrangebylex",
+    };
+    reply_changes(keys, args[1], sorted(event), removed.unwrap_or(0), reply)
 }

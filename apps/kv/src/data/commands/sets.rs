@@ -3,8 +3,9 @@
 use super::super::keyspace::*;
 use super::super::set::Set;
 use super::keys::{Scan, cursor, reply_scan};
-use super::{Drawn, draw_different};
+use super::{Drawn, draw_different, stored};
 use crate::command::{Command, Flags};
+use crate::event::{self, Event};
 use laneway_random::Random;
 use laneway_resp::Reply;
 
@@ -40,25 +41,26 @@ fn sadd(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let added = keys.edit_or_create(args[1], |set: &mut Set| {
         args[2..].iter().filter(|member| set.insert(member)).count()
     })?;
-    reply_changes(keys, args[1], added, reply)
+    reply_changes(keys, args[1], event::set("sadd"), added, reply)
 }
 
 fn srem(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let removed = keys.edit(args[1], |set: &mut Set| {
         args[2..].iter().filter(|member| set.remove(member)).count()
     })?;
-    reply_changes(keys, args[1], removed.unwrap_or(0), reply)
+    reply_changes(keys, args[1], event::set("srem"), removed.unwrap_or(0), reply)
 }
 
 /// Answers with how many members changed, and says so.
 pub(super) fn reply_changes(
     keys: &mut Keyspace<'_>,
     key: &[u8],
+    event: Event,
     changes: usize,
     reply: &mut Reply,
 ) -> Answer {
     if changes > 0 {
-        keys.changed(key, changes as u64);
+        keys.changed(key, event, changes as u64);
     }
     reply.integer(changes as i64);
     DONE
@@ -132,7 +134,7 @@ fn spop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         None => drawn.iter().for_each(|member| reply.bulk(member)),
     }
     if !drawn.is_empty() {
-        keys.changed_without(args[1], b"SREM", &drawn);
+        keys.changed_without(args[1], event::set("spop"), b"SREM", &drawn);
     }
     DONE
 }
@@ -179,10 +181,11 @@ fn smove(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     if is_member && from != to {
         keys.edit(from, |set: &mut Set| set.remove(member))?;
         let is_new = keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
+        keys.changed(from, event::set("srem"), 1);
         if is_new {
             keys.effects.touch(keys.database, to);
+            keys.notify(to, event::set("sadd"));
         }
-        keys.changed(from, 1);
     }
     reply.integer(i64::from(is_member));
     DONE
@@ -194,6 +197,16 @@ enum Operation {
     Intersection,
     Union,
     Difference,
+}
+
+impl Operation {
+    fn event(self) -> Event {
+        event::set(match self {
+            Operation::Intersection => "sinterstore",
+            Operation::Union => "sunionstore",
+            Operation::Difference => "sdiffstore",
+        })
+    }
 }
 
 /// The members of the result.
@@ -267,7 +280,7 @@ fn store(
         set.insert(member);
     }
     if keys.store_collection(args[1], set) {
-        keys.changed(args[1], 1);
+        keys.changed(args[1], stored(operation.event(), found.len()), 1);
     }
     reply.integer(found.len() as i64);
     DONE

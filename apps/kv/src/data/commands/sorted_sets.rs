@@ -7,6 +7,7 @@ use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
 use super::{Drawn, draw_different};
 use crate::command::{Command, Flags, Outcome};
+use crate::event::{Event, sorted};
 use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 
@@ -153,7 +154,8 @@ fn add(
     })?;
     done?;
     if added + updated > 0 {
-        keys.changed(key, (added + updated) as u64);
+        let event = sorted(if adds { "zincr" } else { "zadd" });
+        keys.changed(key, event, (added + updated) as u64);
     }
     match (adds, result) {
         (true, Some(score)) => reply_double(reply, score),
@@ -167,7 +169,7 @@ fn zrem(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let removed = keys.edit(args[1], |sorted: &mut Sorted| {
         args[2..].iter().filter(|member| sorted.remove(member).is_some()).count()
     })?;
-    reply_changes(keys, args[1], removed.unwrap_or(0), reply)
+    reply_changes(keys, args[1], sorted("zrem"), removed.unwrap_or(0), reply)
 }
 
 fn zcard(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
@@ -230,6 +232,13 @@ impl End {
             End::Greatest => b"ZPOPMAX",
         }
     }
+
+    fn event(self) -> Event {
+        sorted(match self {
+            End::Least => "zpopmin",
+            End::Greatest => "zpopmax",
+        })
+    }
 }
 
 /// Takes members from an end of a sorted set that is there.
@@ -248,7 +257,7 @@ fn take(keys: &mut Keyspace<'_>, key: &[u8], end: End, count: usize) -> Result<I
     let taken = taken.unwrap_or_default();
     if !taken.is_empty() {
         let count = taken.len().to_string();
-        keys.changed_as(key, &[end.command(), key, count.as_bytes()]);
+        keys.changed_as(key, end.event(), &[end.command(), key, count.as_bytes()]);
     }
     Ok(taken)
 }

@@ -5,6 +5,7 @@ use super::super::extended::{Extended, Reading};
 use super::super::keyspace::*;
 use super::super::numbers::IntegerText;
 use crate::command::Command;
+use crate::event::{DELETED, Event, generic, string};
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -120,11 +121,14 @@ fn deadline(unit: Unit, time: &[u8], now_ms: u64, command: &str) -> Result<u64, 
         .ok_or_else(|| Refusal(format!("ERR invalid expire time in '{command}' command").into()))
 }
 
+/// The event of all that put a string in the place of what was there.
+const SET: Event = string("set");
+
 fn set(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (key, value) = (args[1], args[2]);
     if args.len() == 3 {
         keys.set_text(key, value, Form::Whole, None);
-        keys.changed(key, 1);
+        keys.changed(key, SET, 1);
         reply.ok();
         return DONE;
     }
@@ -150,7 +154,7 @@ fn set(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     if expires.is_some() {
         log_set(keys, key, value, deadline_ms);
     } else {
-        keys.changed(key, 1);
+        keys.changed(key, SET, 1);
     }
     if !options.returns {
         reply.ok();
@@ -161,14 +165,15 @@ fn set(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 /// The log has a string and its deadline as a time of the calendar.
 fn log_set(keys: &mut Keyspace<'_>, key: &[u8], value: &[u8], deadline_ms: Option<u64>) {
     let deadline = IntegerText::new(deadline_ms.unwrap_or(0) as i64);
-    keys.changed_as(key, &[b"SET", key, value, b"PXAT", deadline.bytes()]);
+    keys.changed_as(key, SET, &[b"SET", key, value, b"PXAT", deadline.bytes()]);
+    keys.notify(key, generic("expire"));
 }
 
 fn setnx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let is_new = !keys.exists(args[1]);
     if is_new {
         keys.set_text(args[1], args[2], Form::Whole, None);
-        keys.changed(args[1], 1);
+        keys.changed(args[1], SET, 1);
     }
     reply.integer(i64::from(is_new));
     DONE
@@ -209,7 +214,7 @@ fn getex(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         super::keys::expire_at(keys, key, deadline_ms as i64);
     } else if options.persists && keys.peek(key).and_then(Entry::deadline_ms).is_some() {
         keys.set_deadline(key, None);
-        keys.changed_as(key, &[b"PERSIST", key]);
+        keys.changed_as(key, generic("persist"), &[b"PERSIST", key]);
     }
     DONE
 }
@@ -217,7 +222,7 @@ fn getex(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 fn getdel(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     get(keys, args, reply)?;
     if keys.take(args[1]).is_some() {
-        keys.changed_as(args[1], &[b"DEL", args[1]]);
+        keys.changed_as(args[1], DELETED, &[b"DEL", args[1]]);
     }
     DONE
 }
@@ -225,7 +230,7 @@ fn getdel(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
 fn getset(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     get(keys, args, reply)?;
     keys.set_text(args[1], args[2], Form::Whole, None);
-    keys.changed_as(args[1], &[b"SET", args[1], args[2]]);
+    keys.changed_as(args[1], SET, &[b"SET", args[1], args[2]]);
     DONE
 }
 
@@ -265,7 +270,7 @@ fn set_all(keys: &mut Keyspace<'_>, args: &[&[u8]]) -> Result<(), Refusal> {
     }
     for [key, value] in pairs {
         keys.set_text(key, value, Form::Whole, None);
-        keys.changed(key, 1);
+        keys.changed(key, SET, 1);
     }
     Ok(())
 }
@@ -283,7 +288,7 @@ fn append(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
             text.len()
         })?,
     };
-    keys.changed(key, 1);
+    keys.changed(key, string("append"), 1);
     reply.integer(len as i64);
     DONE
 }
@@ -316,7 +321,7 @@ fn add(keys: &mut Keyspace<'_>, key: &[u8], added: i64, reply: &mut Reply) -> An
     let sum = number.checked_add(added).ok_or(OVERFLOW)?;
     let deadline_ms = keys.peek(key).and_then(Entry::deadline_ms);
     keys.set_text(key, IntegerText::new(sum).bytes(), Form::Whole, deadline_ms);
-    keys.changed(key, 1);
+    keys.changed(key, string("incrby"), 1);
     reply.integer(sum);
     DONE
 }
@@ -332,7 +337,8 @@ fn incrbyfloat(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
     let sum = sum.ok_or(refusal("ERR increment would produce NaN or Infinity"))?.text();
     let deadline_ms = keys.peek(key).and_then(Entry::deadline_ms);
     keys.set_text(key, sum.as_bytes(), Form::Text, deadline_ms);
-    keys.changed_as(key, &[b"SET", key, sum.as_bytes(), b"KEEPTTL"]);
+    let set: [&[u8]; 4] = [b"SET", key, sum.as_bytes(), b"KEEPTTL"];
+    keys.changed_as(key, string("incrbyfloat"), &set);
     reply.bulk(sum.as_bytes());
     DONE
 }
@@ -366,7 +372,7 @@ fn setrange(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
         text[offset..end].copy_from_slice(value);
         text.len()
     })?;
-    keys.changed(key, 1);
+    keys.changed(key, string("setrange"), 1);
     reply.integer(len as i64);
     DONE
 }

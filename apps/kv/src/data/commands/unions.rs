@@ -8,7 +8,9 @@ use super::super::set::Set;
 use super::super::sorted::Sorted;
 use super::sets::intersection_limit;
 use super::sorted_sets::{begin_scores, reply_scored};
+use super::stored;
 use crate::command::{Command, Flags};
+use crate::event::{Event, sorted};
 use laneway_resp::Reply;
 
 /// The rows of the table.
@@ -76,6 +78,16 @@ enum Operation {
     Union,
     Intersection,
     Difference,
+}
+
+impl Operation {
+    fn event(self) -> Event {
+        sorted(match self {
+            Operation::Union => "zunionstore",
+            Operation::Intersection => "zinterstore",
+            Operation::Difference => "zdiffstore",
+        })
+    }
 }
 
 /// How the scores of one member become one.
@@ -291,7 +303,7 @@ fn store(
     let (result, _) = operate(keys, args[0], &args[2..], operation, true)?;
     let len = result.len();
     if keys.store_collection(args[1], result) {
-        keys.changed(args[1], 1);
+        keys.changed(args[1], stored(operation.event(), len), 1);
     }
     reply.integer(len as i64);
     DONE

@@ -82,6 +82,8 @@ pub(crate) enum Message {
     Read(ClientRef),
     /// The client is gone.
     Gone(ClientRef),
+    /// A message to who listens to a channel: both are its arguments. None is sent to a worker that is full.
+    Publish,
     /// Replies to the next so many commands of a client, which has that database selected now; the bytes are its
     /// argument.
     Answer { to: ClientRef, commands: usize, database: usize, fate: Fate },
@@ -117,6 +119,7 @@ impl Batch {
             let count = match message {
                 Message::Ask { args, .. } => args,
                 Message::Answer { .. } => 1,
+                Message::Publish => 2,
                 _ => 0,
             };
             args.clear();
@@ -139,6 +142,8 @@ struct Common {
     is_stopping: AtomicBool,
     /// Clients of all workers.
     clients: AtomicUsize,
+    /// The workers that have listeners to messages.
+    listening: Box<[AtomicBool]>,
 }
 
 /// The seats of all workers, to be taken by each.
@@ -159,6 +164,7 @@ impl Exchange {
             bells: (0..workers).map(|_| OnceLock::new()).collect(),
             is_stopping: AtomicBool::new(false),
             clients: AtomicUsize::new(0),
+            listening: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut seats: Vec<Seat> = (0..workers)
             .map(|worker| Seat {
@@ -281,6 +287,17 @@ impl Seat {
     /// True when every worker is to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.common.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Has the others send messages here, or no longer.
+    pub(crate) fn listen(&self, listens: bool) {
+        // Before the client is answered that it listens, so that it misses nothing that is done behind that.
+        self.common.listening[self.worker].store(listens, Ordering::Release);
+    }
+
+    /// True if another worker has listeners to messages.
+    pub(crate) fn is_listening(&self, worker: usize) -> bool {
+        worker != self.worker && self.common.listening[worker].load(Ordering::Acquire)
     }
 
     /// Counts one client more, unless all workers together have `max`.

@@ -52,6 +52,11 @@ impl Server {
                 guest.guest_mut().into_iter().for_each(|guest| guest.bytes = 0);
             }),
             Message::Gone(place) => self.dismiss(from, place),
+            Message::Publish => {
+                if let [channel, message] = *args {
+                    self.publish(None, channel, message);
+                }
+            }
             Message::Answer { .. } => {
                 self.answered(from, message, args.first().copied().unwrap_or_default());
             }

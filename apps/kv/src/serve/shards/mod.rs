@@ -34,6 +34,7 @@ use super::client::{Client, Key, Transaction};
 use super::table::{Row, is_done_inside_multi, keys_of};
 use crate::command::Command;
 use apart::{Apart, Guest};
+use exchange::Message;
 use laneway_resp::integer;
 use reach::Reach;
 use std::collections::VecDeque;
@@ -100,6 +101,20 @@ impl Shards {
     pub(crate) fn new(seat: Seat) -> Shards {
         let guests = (0..seat.workers()).map(|_| Vec::new()).collect();
         Shards { seat, guests, crowded: VecDeque::new() }
+    }
+
+    /// Sends a message to the other workers that have listeners.
+    pub(crate) fn publish_elsewhere(&mut self, channel: &[u8], message: &[u8]) {
+        for to in 0..self.seat.workers() {
+            if self.seat.is_listening(to) {
+                self.seat.push(to, Message::Publish, &[channel, message]);
+            }
+        }
+    }
+
+    /// True if every other worker that has listeners can be sent more.
+    pub(crate) fn listeners_have_room(&mut self) -> bool {
+        (0..self.seat.workers()).all(|to| !self.seat.is_listening(to) || !self.seat.is_full(to))
     }
 
     /// The worker that has a slot.

@@ -1471,11 +1471,16 @@ fn what_changes_nothing_can_be_configured_all_the_same() {
                 &failed(list, "argument must be between -2147483648 and 2147483647 inclusive"),
             ),
             ("CONFIG SET notify-keyspace-events ''", "+OK\r\n"),
+            ("CONFIG SET notify-keyspace-events KEg$lshzxetd", "+OK\r\n"),
             (
-                "CONFIG SET notify-keyspace-events KEA",
+                "CONFIG GET notify-keyspace-events",
+                "*2\r\n$22\r\nnotify-keyspace-events\r\n$3\r\nAKE\r\n",
+            ),
+            (
+                "CONFIG SET notify-keyspace-events KEq",
                 &failed(
                     "notify-keyspace-events",
-                    "there are no notifications of changed keys, only '' can be set",
+                    "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
                 ),
             ),
         ],
