@@ -341,6 +341,8 @@ fn the_second_interrupt_ends_at_once_and_leaves_nothing() {
     let (mut child, _) = interrupted(&folder.file("o.csv"));
     // Kept open, so that its capture does not end: only the signal ends it.
     let _stdin = child.stdin.take();
+    // One right behind the first is the same wish.
+    std::thread::sleep(std::time::Duration::from_millis(600));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(folder.names().is_empty(), "{:?}", folder.names());
