@@ -3,6 +3,9 @@
 //! A command says what it means (a map, a double, nothing), once; what that is in the version its client
 //! speaks is decided here. Containers are announced with their length and followed by their elements,
 //! as on the wire.
+//!
+//! A reply may have a most: what does not fit is not written, and neither is anything behind it, so that no command
+//! needs to ask how long its reply becomes. The client that it is for can only be cut off then.
 
 /// The version of the protocol that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,16 +18,50 @@ pub enum Protocol {
 }
 
 /// Replies, written behind each other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Reply {
     bytes: Vec<u8>,
     protocol: Protocol,
+    bytes_max: usize,
+    /// Something did not fit.
+    is_cut: bool,
+}
+
+impl Default for Reply {
+    fn default() -> Reply {
+        Reply::new(Protocol::default())
+    }
 }
 
 impl Reply {
-    /// An empty reply to a client that speaks `protocol`.
+    /// An empty reply to a client that speaks `protocol`, of any length.
     pub fn new(protocol: Protocol) -> Reply {
-        Reply { bytes: Vec::new(), protocol }
+        Reply { bytes: Vec::new(), protocol, bytes_max: usize::MAX, is_cut: false }
+    }
+
+    /// It takes no more than so many bytes, those that stand in it among them. What was cut already stays so.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// The bytes that it takes at most.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// What comes next does not fit: known before it is written.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// True if something did not fit: what stands here ends anywhere, and is no reply.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// It takes more again: what did not fit is not wanted, and what was written of it is forgotten.
+    pub fn mend(&mut self) {
+        self.is_cut = false;
     }
 
     /// The version in which it writes.
@@ -75,12 +112,17 @@ impl Reply {
 
     /// Bytes that are a reply, or several, already.
     pub fn raw(&mut self, bytes: &[u8]) {
+        // It never has more than its most, unless that was lowered.
+        if self.is_cut || bytes.len() > self.bytes_max.saturating_sub(self.bytes.len()) {
+            self.is_cut = true;
+            return;
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
     /// A short text without line ends: `+OK`.
     pub fn simple(&mut self, text: &str) {
-        self.bytes.push(b'+');
+        self.raw(b"+");
         self.line(text.as_bytes());
     }
 
@@ -97,9 +139,9 @@ impl Reply {
 
     /// The same of bytes: an error that repeats what a client sent.
     pub fn error_bytes(&mut self, text: &[u8]) {
-        self.bytes.push(b'-');
+        self.raw(b"-");
         let from = self.bytes.len();
-        self.bytes.extend_from_slice(text);
+        self.raw(text);
         for byte in &mut self.bytes[from..] {
             if matches!(byte, b'\r' | b'\n') {
                 *byte = b' ';
@@ -110,14 +152,12 @@ impl Reply {
 
     /// A whole number.
     pub fn integer(&mut self, number: i64) {
-        self.bytes.push(b':');
-        self.number(number);
+        self.number(b':', number);
     }
 
     /// Bytes of any kind.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.bytes.push(b'$');
-        self.length(bytes.len());
+        self.length(b'$', bytes.len());
         self.line(bytes);
     }
 
@@ -139,31 +179,25 @@ impl Reply {
 
     /// `len` elements follow.
     pub fn array(&mut self, len: usize) {
-        self.bytes.push(b'*');
-        self.length(len);
+        self.length(b'*', len);
     }
 
     /// `len` elements follow, each there once; an array in version 2.
     pub fn set(&mut self, len: usize) {
-        self.bytes.push(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' });
-        self.length(len);
+        self.length(if self.protocol == Protocol::Resp3 { b'~' } else { b'*' }, len);
     }
 
     /// `pairs` of a key and a value follow; an array of twice as many elements in version 2.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(pairs * 2),
-            Protocol::Resp3 => {
-                self.bytes.push(b'%');
-                self.length(pairs);
-            }
+            Protocol::Resp3 => self.length(b'%', pairs),
         }
     }
 
     /// `len` elements of a message follow that no command asked for; an array in version 2.
     pub fn push(&mut self, len: usize) {
-        self.bytes.push(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' });
-        self.length(len);
+        self.length(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' }, len);
     }
 
     /// A floating-point number: its shortest decimal form that reads back as the same; bulk bytes in version 2.
@@ -172,7 +206,7 @@ impl Reply {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
-                self.bytes.push(b',');
+                self.raw(b",");
                 self.line(text.as_bytes());
             }
         }
@@ -191,8 +225,7 @@ impl Reply {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
             Protocol::Resp3 => {
-                self.bytes.push(b'=');
-                self.length(text.len() + 4);
+                self.length(b'=', text.len() + 4);
                 self.raw(b"txt:");
                 self.line(text.as_bytes());
             }
@@ -204,28 +237,32 @@ impl Reply {
         self.raw(b"\r\n");
     }
 
-    fn length(&mut self, len: usize) {
+    fn length(&mut self, kind: u8, len: usize) {
         // No memory holds more than i64::MAX elements.
-        self.number(i64::try_from(len).unwrap_or(i64::MAX));
+        self.number(kind, i64::try_from(len).unwrap_or(i64::MAX));
     }
 
-    fn number(&mut self, number: i64) {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
+    /// A line that is a number behind one byte, written at once.
+    fn number(&mut self, kind: u8, number: i64) {
+        let mut line = [0; 23];
+        let mut at = line.len() - 2;
+        line[at..].copy_from_slice(b"\r\n");
         let mut rest = number.unsigned_abs();
         loop {
             at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
+            line[at] = b'0' + (rest % 10) as u8;
             rest /= 10;
             if rest == 0 {
                 break;
             }
         }
         if number < 0 {
-            self.bytes.push(b'-');
+            at -= 1;
+            line[at] = b'-';
         }
-        self.bytes.extend_from_slice(&digits[at..]);
-        self.raw(b"\r\n");
+        at -= 1;
+        line[at] = kind;
+        self.raw(&line[at..]);
     }
 }
 
@@ -287,6 +324,28 @@ mod tests {
             assert_eq!(written(Protocol::Resp2, write), second);
             assert_eq!(written(Protocol::Resp3, write), third);
         }
+    }
+
+    #[test]
+    fn a_reply_takes_no_more_than_its_most_and_nothing_behind_what_did_not_fit() {
+        let mut reply = Reply::default();
+        reply.set_bytes_max(12);
+        reply.bulk(b"abcdef");
+        assert_eq!((reply.bytes(), reply.is_cut()), (&b"$6\r\nabcdef\r\n"[..], false));
+        reply.truncate(0);
+        reply.bulk(b"abcdefg");
+        assert!(reply.is_cut());
+        let before = reply.len();
+        reply.integer(1);
+        reply.array(0);
+        reply.error("E");
+        assert_eq!(reply.len(), before, "what fits behind it is no reply");
+        reply.truncate(0);
+        reply.ok();
+        assert!(reply.is_empty(), "it is cut until it is mended");
+        reply.mend();
+        reply.ok();
+        assert_eq!(reply.bytes(), b"+OK\r\n");
     }
 
     #[test]

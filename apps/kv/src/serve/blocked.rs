@@ -93,6 +93,7 @@ impl Server {
             client.blocked = Some(blocked);
             return false;
         }
+        self.bound_output(client);
         let database = std::mem::replace(&mut client.database, blocked.database);
         let outcome = self.run_data(run, client, &args, Some(ready));
         client.database = database;

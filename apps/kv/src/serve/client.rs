@@ -218,6 +218,7 @@ impl Client {
     /// Leaves out the reply that begins at `from`. What it waits for the next one waits for.
     pub(crate) fn leave_out(&mut self, from: usize) {
         self.out.truncate(from);
+        self.out.mend();
         self.waits.iter_mut().for_each(|(at, _)| *at = from.min(*at));
     }
 
@@ -238,9 +239,17 @@ impl Client {
         self.sent = 0;
     }
 
+    /// Forgets what it was owed: it is cut off.
+    pub(crate) fn forget_owed(&mut self) {
+        self.out = Reply::new(self.out.protocol());
+        self.waits.clear();
+        self.sent = 0;
+    }
+
     /// True while no further command of it is to be read.
     pub(crate) fn is_held(&self) -> bool {
         self.blocked.is_some()
+            || self.out.is_cut()
             || self.postponed.is_some()
             || self.awaited.is_some()
             || self.ending != Ending::Open

@@ -141,6 +141,7 @@ impl Server {
         if listener.ending != Ending::Open {
             return;
         }
+        self.bound_output(listener);
         listener.out.push(parts.len());
         for part in parts {
             listener.out.bulk(part);

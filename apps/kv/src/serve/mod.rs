@@ -379,7 +379,11 @@ impl Kv {
         if client.ending == Ending::Asked {
             return;
         }
-        if !client.is_refused && client.sent < releasable && client.ending != Ending::Abort {
+        if !client.is_refused
+            && client.sent < releasable
+            && client.ending != Ending::Abort
+            && !client.out.is_cut()
+        {
             let piece = &client.out.bytes()[client.sent..releasable];
             let taken = out.send(conn, piece);
             client.is_refused = taken < piece.len();
@@ -389,6 +393,7 @@ impl Kv {
             self.counters.tx_frames += 1;
         }
         client.forget_sent();
+        self.server.bound_output(client);
         self.server.ask_for_more(client);
         if client.ending != Ending::Abort && self.server.is_beyond(client) {
             self.server.stats.output_disconnections += 1;
@@ -396,6 +401,7 @@ impl Kv {
         }
         if client.ending == Ending::Abort {
             client.ending = Ending::Asked;
+            client.forget_owed();
             return out.abort(conn);
         }
         let owes = client.owed() > 0 || client.is_awaiting();
@@ -450,6 +456,7 @@ impl Kv {
             self.scratch.set_protocol(client.out.protocol());
             std::mem::swap(&mut self.scratch, &mut client.out);
         }
+        self.server.bound_output(client);
         is_borrowed
     }
 

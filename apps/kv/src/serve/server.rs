@@ -11,7 +11,7 @@
 use super::{
     channels::Channels,
     client::{Client, Clients, Ending, Kept, Key, Nothing, Replies, Transaction},
-    config::Config,
+    config::{Config, OutputLimit},
     datagrams::Datagrams,
     denied::{Attempts, Denied},
     fetching::Fetching,
@@ -361,6 +361,9 @@ impl Server {
 
     pub(crate) fn count_error(&mut self, client: &Client, from: usize) {
         self.stats.error_replies += 1;
+        if client.out.is_cut() {
+            return;
+        }
         let text = &client.out.bytes()[from..];
         let kind = text[1..].split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default();
         let kind = String::from_utf8_lossy(kind).into_owned();
@@ -373,6 +376,7 @@ impl Server {
     pub(crate) fn call(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
         let command = self.table.command(index);
         let from = client.out.len();
+        self.bound_output(client);
         client.last = Some(index);
         // What all workers do is one command, and worker 0 counts it.
         let is_counted = !client.is_part() || self.worker() == 0;
@@ -591,10 +595,25 @@ impl Server {
         run(&mut Call { args, store, database, reply, now_ms: 0, ready: None, effects });
     }
 
-    /// True if a client has more output than its class may have.
+    /// The output that a client's class may have.
+    fn output_limit(&self, client: &Client) -> OutputLimit {
+        if client.is_subscribed() { self.config.pubsub } else { self.config.normal }
+    }
+
+    /// What is written for a client is cut where it would be owed more than its class may be: one command can ask for
+    /// more than there is memory.
+    pub(crate) fn bound_output(&self, client: &mut Client) {
+        let most = match self.output_limit(client).hard_bytes {
+            0 => usize::MAX,
+            hard_bytes => client.sent.saturating_add(hard_bytes),
+        };
+        client.out.set_bytes_max(most);
+    }
+
+    /// True if a client has more output than its class may have, or would have if it had not been cut.
     pub(crate) fn is_beyond(&self, client: &mut Client) -> bool {
         let owed = client.owed();
-        let limit = if client.is_subscribed() { self.config.pubsub } else { self.config.normal };
+        let limit = self.output_limit(client);
         if limit.soft_bytes == 0 || owed <= limit.soft_bytes {
             client.soft_since_us = None;
         } else if client.soft_since_us.is_none() {
@@ -603,7 +622,7 @@ impl Server {
         let is_soft = client.soft_since_us.is_some_and(|since_us| {
             self.time.now_us.saturating_sub(since_us) > limit.soft_s.saturating_mul(1_000_000)
         });
-        limit.hard_bytes > 0 && owed > limit.hard_bytes || is_soft
+        client.out.is_cut() || limit.hard_bytes > 0 && owed > limit.hard_bytes || is_soft
     }
 
     /// Notes a client for the end of the turn.

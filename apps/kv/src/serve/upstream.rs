@@ -160,6 +160,7 @@ impl Server {
         let from = client.as_ref().map_or(0, |client| client.out.len());
         if let Some(client) = &mut client {
             client.awaited = None;
+            self.bound_output(client);
         }
         match (kind, answer) {
             (Kind::Fill { call, asked_ms }, Answer::Filled { value, left_ms, is_covered }) => {

@@ -43,6 +43,13 @@ pub(in crate::serve) struct Gather {
     pub(in crate::serve) parts: Vec<Option<Vec<u8>>>,
 }
 
+impl Gather {
+    /// Bytes of the parts that are there.
+    pub(in crate::serve) fn bytes(&self) -> usize {
+        self.parts.iter().flatten().map(Vec::len).sum()
+    }
+}
+
 impl Apart {
     /// True while no further command of the client is to be read.
     pub(crate) fn is_held(&self) -> bool {

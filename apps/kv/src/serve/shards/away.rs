@@ -140,8 +140,15 @@ impl Server {
         bytes: &[u8],
     ) {
         let is_wanted = !matches!(client.replies, Replies::Off | Replies::Skip);
+        self.bound_output(client);
         let Some(apart) = &mut client.apart else { return };
         if let Some(gather) = &mut apart.gather {
+            if is_wanted && gather.bytes() + bytes.len() > client.out.bytes_max() {
+                // The parts of one reply are bounded as it is.
+                apart.gather = None;
+                client.out.cut();
+                return;
+            }
             gather.parts[from] = Some(bytes.to_vec());
             if fate == Fate::CutOff {
                 client.ending = Ending::Abort;

@@ -179,6 +179,12 @@ impl Server {
             // A client that has hung up is sent nothing, as at its own worker.
             client.ending = Ending::Close;
         }
+        if client.out.is_cut() {
+            self.stats.output_disconnections += 1;
+            client.ending = Ending::Abort;
+            client.forget_owed();
+            client.guest_mut().into_iter().for_each(|guest| guest.ends.clear());
+        }
         let releasable = client.releasable(self.journal.durable()).min(client.out.len());
         let (database, ending) = (client.database, client.ending);
         let Some(guest) = client.guest_mut() else { return };

@@ -505,6 +505,47 @@ fn a_listener_that_reads_nothing_is_cut_off() {
 }
 
 #[test]
+fn a_reply_longer_than_a_client_may_be_owed_cuts_it_off_and_does_what_was_asked() {
+    let mut config = Config::default();
+    config.normal.hard_bytes = 4000;
+    let mut world = World::with(config, None);
+    let other = world.open();
+    let value = "v".repeat(1600);
+    talk(&mut world, other, &[(&format!("MSET k {value} n 0"), "+OK\r\n")]);
+    talk(&mut world, other, &[("SADD s a", ":1\r\n"), ("RPUSH l a", ":1\r\n")]);
+    for line in ["MGET k k k", "SRANDMEMBER s -1000", "MGET k k n k"] {
+        let conn = world.open();
+        world.arrive(conn, &[array(line), array("INCR n")].concat());
+        assert_eq!(world.received(conn), "", "{line}");
+        assert!(world.peer(conn).is_aborted, "{line}");
+    }
+    talk(&mut world, other, &[("GET n", "$1\r\n0\r\n")]);
+    let conn = world.open();
+    let lines = ["MULTI", "GET k", "GET k", "GET k", "INCR n", "LPOP l", "GETEX k x", "EXEC"];
+    world.arrive(conn, &lines.map(array).concat());
+    assert!(world.peer(conn).is_aborted, "the whole reply counts");
+    talk(&mut world, other, &[("GET n", "$1\r\n1\r\n"), ("LLEN l", ":0\r\n")]);
+    assert!(
+        world.ask(other, "INFO stats").contains("client_output_buffer_limit_disconnections:4\r\n")
+    );
+}
+
+#[test]
+fn a_reply_that_is_left_out_may_be_of_any_length() {
+    let mut config = Config::default();
+    config.normal.hard_bytes = 4000;
+    let mut world = World::with(config, None);
+    let conn = world.open();
+    let value = "v".repeat(1600);
+    talk(&mut world, conn, &[(&format!("SET k {value}"), "+OK\r\n")]);
+    let lines = ["CLIENT REPLY OFF", "MGET k k k", "CLIENT REPLY ON", "ECHO a"];
+    world.arrive(conn, &lines.map(array).concat());
+    assert_eq!(world.received(conn), "+OK\r\n$1\r\na\r\n");
+    talk(&mut world, conn, &[("CONFIG SET client-output-buffer-limit 'normal 0 0 0'", "+OK\r\n")]);
+    assert!(world.ask(conn, "MGET k k k").ends_with(&format!("{value}\r\n")));
+}
+
+#[test]
 fn who_waits_is_served_in_turn() {
     let mut world = World::new();
     let (first, second, third, giver) = (world.open(), world.open(), world.open(), world.open());

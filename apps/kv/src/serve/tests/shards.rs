@@ -542,6 +542,31 @@ fn a_reader_that_is_slow_gets_no_more_from_another_worker_than_it_reads() {
 }
 
 #[test]
+fn a_reply_longer_than_a_client_may_be_owed_is_built_by_no_worker() {
+    let mut config = Config::default();
+    config.normal.hard_bytes = 4000;
+    let mut crew = Crew::with(2, config);
+    let other = crew.open(0);
+    let value = "v".repeat(1600);
+    crew.ask(other, &format!("SET a {value}"));
+    for key in 0..180 {
+        crew.ask(other, &format!("SET long-enough-a-name-{key} 1"));
+    }
+    // One at another worker, and one of parts each of which is short enough.
+    for line in ["MGET a a a", "KEYS long*"] {
+        let conn = crew.open(0);
+        crew.arrive(conn, &[array(line), array("SET a 1")].concat());
+        crew.settle();
+        assert_eq!(crew.received(conn), "", "{line}");
+        assert!(crew.worlds[0].peer(conn.1).is_aborted, "{line}");
+        crew.worlds[0].close(conn.1);
+        crew.settle();
+    }
+    let info = crew.ask(other, "INFO stats");
+    assert!(info.contains("client_output_buffer_limit_disconnections:2\r\n"), "{info}");
+}
+
+#[test]
 fn clients_are_counted_over_all_workers_and_the_rest_are_refused() {
     let mut crew = Crew::with(2, Config { clients_max: 2, ..Config::default() });
     let (one, _other, third) = (crew.open(0), crew.open(1), crew.open(1));
