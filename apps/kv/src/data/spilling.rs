@@ -22,6 +22,7 @@ use super::encoding::{kind_of, stored_value, with_stored_value};
 use super::spill::{Spill, SpillCounts, Spilling, ValueStore};
 use super::store::{Store, Wants};
 use crate::command::{Command, keys_of};
+use std::collections::HashSet;
 
 impl Store {
     /// From now on values beyond `maxmemory` go to this value store, which is empty.
@@ -107,10 +108,10 @@ impl Store {
     /// all were among the [`answered`](Store::answered), and if one is away again by then it is fetched while it is
     /// done.
     pub fn fetch(&mut self, command: &Command, database: usize, args: &[&[u8]]) -> Vec<u64> {
-        let mut numbers = Vec::new();
+        let (mut numbers, mut known) = (Vec::new(), HashSet::new());
         for (hash, number) in self.lacking(command, database, args) {
             let Some(spill) = &mut self.spill else { break };
-            if !numbers.contains(&number) {
+            if known.insert(number) {
                 spill.ask(number);
                 spill.asked.insert(number, (database, hash));
                 numbers.push(number);
@@ -130,16 +131,16 @@ impl Store {
         args: &[&[u8]],
     ) -> Result<(), String> {
         loop {
-            let mut awaited = self.fetch(command, database, args);
+            let mut awaited: HashSet<u64> =
+                self.fetch(command, database, args).into_iter().collect();
             if awaited.is_empty() {
                 return Ok(());
             }
             self.spill.iter_mut().for_each(|spill| spill.counts.waited += 1);
             while !awaited.is_empty() {
                 for (number, result) in self.answered() {
-                    if awaited.contains(&number) {
+                    if awaited.remove(&number) {
                         result?;
-                        awaited.retain(|one| *one != number);
                     } else {
                         // A client that waits for it learns of it by the next call.
                         self.fetches_ended.push((number, result));

@@ -366,6 +366,11 @@ impl Store {
         Some(entry.deadline_ms())
     }
 
+    /// What TYPE says of a key's value, whether its time is up or not; nothing if there is no such key.
+    pub(crate) fn kind(&self, database: usize, key: &[u8]) -> Option<&'static str> {
+        Some(self.databases[database].entries.find(self.hash(key), key)?.kind())
+    }
+
     /// The hash by which a key is found and placed in a snapshot.
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key)

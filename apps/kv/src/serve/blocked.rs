@@ -10,6 +10,7 @@ use super::table::keys_of;
 use super::waiters::Pause;
 use crate::command::{Flags, Outcome, Run};
 use laneway_resp::integer;
+use std::collections::HashSet;
 
 impl Server {
     /// The client waits for the keys of this command.
@@ -21,12 +22,10 @@ impl Server {
         until_ms: Option<u64>,
         nothing: Nothing,
     ) {
-        let mut keys: Vec<Box<[u8]>> = Vec::new();
-        for key in keys_of(self.table.command(index).keys, args) {
-            if !keys.iter().any(|known| **known == *key) {
-                keys.push(key.into());
-            }
-        }
+        let mut known: HashSet<&[u8]> = HashSet::new();
+        let named = keys_of(self.table.command(index).keys, args);
+        let keys: Vec<Box<[u8]>> =
+            named.into_iter().filter(|&key| known.insert(key)).map(Box::from).collect();
         for key in &keys {
             let waiting = self.waiters.by_key.entry((client.database, key.clone())).or_default();
             waiting.push_back(client.key);
@@ -60,7 +59,7 @@ impl Server {
 
     /// Serves the clients that wait for keys that were touched.
     pub(crate) fn serve_waiters(&mut self) {
-        while let Some(key) = self.waiters.ready.pop_front() {
+        while let Some(key) = self.waiters.next_ready() {
             let waiting: Vec<Key> =
                 self.waiters.by_key.get(&key).into_iter().flatten().copied().collect();
             // Commands for which nothing is left: a later client with the same command receives nothing either.
@@ -86,6 +85,11 @@ impl Server {
         let Some(blocked) = client.blocked.take() else { return false };
         let command = self.table.command(blocked.call.index);
         let Run::Data(run) = command.run else { return false };
+        if self.store.kind(blocked.database, ready) != Some(awaited_kind(command.name)) {
+            // To look at all that it asks for would take as long as it is, for every key that is touched.
+            client.blocked = Some(blocked);
+            return false;
+        }
         let (from, args) = (client.out.len(), blocked.call.args());
         if self.fetch_now(&command, blocked.database, &args).is_err() {
             // As long as a value is lost there is nothing to take.
@@ -228,6 +232,11 @@ impl Server {
         self.why_no_room(&command, args)?;
         if command.name == "exec" { self.why_no_room_inside(client) } else { Ok(()) }
     }
+}
+
+/// The kind of value that a command waits for, as TYPE says it.
+fn awaited_kind(name: &str) -> &'static str {
+    if name.starts_with("bz") { "zset" } else { "list" }
 }
 
 /// A time that is not negative; else the client gets an error.

@@ -1,15 +1,16 @@
 //! The clients that wait, by key and by time. [`blocked`](super::blocked) is what the server does with them.
 
 use super::key::{DataKey, Key};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// All clients that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     pub(super) by_key: HashMap<DataKey, VecDeque<Key>>,
     pub(super) by_time: BTreeSet<(u64, Key)>,
-    /// Keys that were touched and are waited for.
-    pub(super) ready: VecDeque<DataKey>,
+    /// Keys that were touched and are waited for, in their order, each once.
+    ready: VecDeque<DataKey>,
+    is_ready: HashSet<DataKey>,
     pub(super) count: usize,
     /// Clients whose commands are held back, in their order.
     pub(crate) postponed: Vec<Key>,
@@ -32,9 +33,16 @@ impl Waiters {
     }
 
     pub(crate) fn touch(&mut self, key: &DataKey) {
-        if self.count > 0 && self.by_key.contains_key(key) && !self.ready.contains(key) {
+        if self.count > 0 && self.by_key.contains_key(key) && self.is_ready.insert(key.clone()) {
             self.ready.push_back(key.clone());
         }
+    }
+
+    /// The next key that was touched and is waited for.
+    pub(crate) fn next_ready(&mut self) -> Option<DataKey> {
+        let key = self.ready.pop_front()?;
+        self.is_ready.remove(&key);
+        Some(key)
     }
 
     /// All keys of a database are others now.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::serve::ClientsMemory;
+use std::time::{Duration, Instant};
 
 /// Asks each line of one client and compares the replies.
 fn talk(world: &mut World, conn: ConnId, lines: &[(&str, &str)]) {
@@ -543,6 +544,26 @@ fn a_reply_that_is_left_out_may_be_of_any_length() {
     assert_eq!(world.received(conn), "+OK\r\n$1\r\na\r\n");
     talk(&mut world, conn, &[("CONFIG SET client-output-buffer-limit 'normal 0 0 0'", "+OK\r\n")]);
     assert!(world.ask(conn, "MGET k k k").ends_with(&format!("{value}\r\n")));
+}
+
+/// Each step took as long as the square of the keys: minutes of a worker.
+#[test]
+fn who_waits_for_many_keys_holds_up_no_other() {
+    let mut world = World::new();
+    let (waiter, other) = (world.open(), world.open());
+    let keys: Vec<String> = (0..100_000).map(|number| format!("k{number}")).collect();
+    let (wait, began) = (format!("BLPOP {} 0", keys.join(" ")), Instant::now());
+    talk(
+        &mut world,
+        other,
+        &[("MULTI", "+OK\r\n"), (&wait, "+QUEUED\r\n"), ("EXEC", "*1\r\n*-1\r\n")],
+    );
+    assert_eq!(world.ask(waiter, &wait), "");
+    let texts = keys[..99_999].join(" v ");
+    assert_eq!(world.ask(other, &format!("MSET {texts} v")), "+OK\r\n", "they are no lists");
+    assert_eq!(world.ask(other, "RPUSH k99999 a"), ":1\r\n");
+    assert_eq!(world.received(waiter), "*2\r\n$6\r\nk99999\r\n$1\r\na\r\n");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 #[test]
