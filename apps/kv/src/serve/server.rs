@@ -409,7 +409,8 @@ impl Server {
         if is_timed && self.config.is_slow(took_us) && command.name != "exec" {
             let who = (client.peer.to_string(), &*client.name);
             let len_max = self.config.slowlog_len_max;
-            self.slowlog.add(self.time.now_us, took_us, args, who, len_max);
+            let what = (command.name, args);
+            self.slowlog.add(self.time.now_us, took_us, what, who, len_max);
         }
     }
 

@@ -1,4 +1,4 @@
-//! SLOWLOG: the commands that took longest, a bounded number of them.
+//! SLOWLOG: the commands that took longest, a bounded number of them, without the passwords in them.
 
 use std::collections::VecDeque;
 
@@ -34,13 +34,17 @@ impl Slowlog {
         &mut self,
         now_us: u64,
         took_us: u64,
-        args: &[&[u8]],
+        (command, args): (&str, &[&[u8]]),
         client: (String, &[u8]),
         len_max: usize,
     ) {
         let mut kept: Vec<Vec<u8>> = Vec::new();
         let whole = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
-        for arg in &args[..whole] {
+        for (at, arg) in args[..whole].iter().enumerate() {
+            if is_secret(command, args, at) {
+                kept.push(b"(redacted)".to_vec());
+                continue;
+            }
             let mut text = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
             if arg.len() > ARG_BYTES_MAX {
                 let more = arg.len() - ARG_BYTES_MAX;
@@ -74,3 +78,25 @@ impl Slowlog {
         self.entries.clear();
     }
 }
+
+/// True if a command's argument at that place is a password, or a user's name beside one: what Redis keeps out of its
+/// log, and what it takes no care of where the command is in error.
+fn is_secret(command: &str, args: &[&[u8]], at: usize) -> bool {
+    let is_word = |at: usize, word: &[u8]| args[at].eq_ignore_ascii_case(word);
+    match command {
+        "auth" => at >= 1,
+        "hello" => (at.saturating_sub(2).max(1)..at).any(|before| is_word(before, b"auth")),
+        "acl|setuser" => at >= 2,
+        "config|set" => at >= 3 && SECRET_PARAMETERS.iter().any(|name| is_word(at - 1, name)),
+        _ => false,
+    }
+}
+
+/// Parameters of Redis whose values are secrets.
+const SECRET_PARAMETERS: &[&[u8]] = &[
+    b"masterauth",
+    b"masteruser",
+    b"requirepass",
+    b"tls-client-key-file-pass",
+    b"tls-key-file-pass",
+];

@@ -1566,6 +1566,40 @@ fn slow_commands_are_kept_and_counted() {
     assert!(!world.ask(conn, "INFO errorstats").contains("errorstat_ERR"));
 }
 
+/// As `redis-server` 7.0.15 shows them.
+#[test]
+fn no_password_is_among_the_slow_commands() {
+    let mut world = World::new();
+    let conn = world.open();
+    world.ask(conn, "CONFIG SET slowlog-log-slower-than 0");
+    let hidden = "(redacted)";
+    for (line, shown) in [
+        ("AUTH secret", format!("AUTH {hidden}")),
+        ("AUTH name secret", format!("AUTH {hidden} {hidden}")),
+        ("HELLO 2 AUTH name secret SETNAME n", format!("HELLO 2 AUTH {hidden} {hidden} SETNAME n")),
+        ("HELLO 2 SETNAME auth", "HELLO 2 SETNAME auth".to_owned()),
+        ("ACL SETUSER bob on >secret", format!("ACL SETUSER {hidden} {hidden} {hidden}")),
+        ("ACL GETUSER bob", "ACL GETUSER bob".to_owned()),
+        ("ACL DELUSER bob", "ACL DELUSER bob".to_owned()),
+        (
+            "CONFIG SET hz 10 RequirePass secret masterauth secret",
+            format!("CONFIG SET hz 10 RequirePass {hidden} masterauth {hidden}"),
+        ),
+        ("CONFIG SET requirepass secret hz", format!("CONFIG SET requirepass {hidden} hz")),
+        ("CONFIG SET tls-key-file-pass secret", format!("CONFIG SET tls-key-file-pass {hidden}")),
+        ("GET auth", "GET auth".to_owned()),
+    ] {
+        world.ask(conn, "SLOWLOG RESET");
+        world.ask(conn, line);
+        let entry = world.ask(conn, "SLOWLOG GET 1");
+        let words: Vec<&str> = shown.split(' ').collect();
+        let bulks: Vec<String> =
+            words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        let args = format!("\r\n*{}\r\n{}$15\r\n", words.len(), bulks.concat());
+        assert!(entry.contains(&args), "{line}: {entry}");
+    }
+}
+
 #[test]
 fn the_table_describes_itself() {
     const NO_KEYS: &str = "-ERR Invalid arguments specified for command\r\n";
