@@ -704,6 +704,7 @@ impl StreamApp for Kv {
         if !is_rung_often || now_us.abs_diff(self.upkeep_us) >= UPKEEP_US {
             self.upkeep_us = now_us;
             self.server.expire();
+            self.server.evict();
             self.server.watch_growth();
             self.patrol();
         }

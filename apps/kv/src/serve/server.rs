@@ -549,7 +549,16 @@ impl Server {
 
     /// True if there is no memory for more data, and nothing can be evicted.
     pub(crate) fn is_out_of_memory(&mut self) -> bool {
-        for _ in 0..EVICTED_MAX {
+        self.lacks_memory(EVICTED_MAX)
+    }
+
+    /// Evicts what is over the limit, a bounded part of it: the limit may have been lowered, and nothing is written.
+    pub(crate) fn evict(&mut self) {
+        self.lacks_memory(EVICTED_PER_TICK);
+    }
+
+    fn lacks_memory(&mut self, evicted_max: usize) -> bool {
+        for _ in 0..evicted_max {
             if !self.store.is_over_limit() {
                 return false;
             }
@@ -714,8 +723,9 @@ fn queue(
     reply.simple("QUEUED");
 }
 
-/// Keys that one command may have evicted.
+/// Keys that one command may have evicted, and one tick.
 const EVICTED_MAX: usize = 10_000;
+const EVICTED_PER_TICK: usize = 2_000;
 /// Keys that one call of the data deletes because their time has come, and calls per tick.
 const EXPIRED_ROUND: usize = 200;
 const EXPIRED_ROUNDS_MAX: usize = 20;

@@ -307,6 +307,23 @@ fn a_client_that_has_hung_up_waits_for_no_data_however_late_it_begins_to() {
 }
 
 #[test]
+fn a_limit_that_is_lowered_holds_though_nothing_is_written() {
+    let mut world = World::new();
+    let conn = world.open();
+    let pairs: Vec<String> = (0..3000).map(|key| format!("k{key} v")).collect();
+    assert_eq!(world.ask(conn, &format!("MSET {}", pairs.join(" "))), "+OK\r\n");
+    let used = world.kv.server.store.used_bytes();
+    assert_eq!(world.ask(conn, &format!("CONFIG SET maxmemory {}", used / 8)), "+OK\r\n");
+    world.pass_ms(1);
+    assert_eq!(world.ask(conn, "DBSIZE"), ":3000\r\n", "no policy allows a key to go");
+    world.ask(conn, "CONFIG SET maxmemory-policy allkeys-random");
+    world.pass_ms(1);
+    assert_eq!(world.ask(conn, "DBSIZE"), ":1000\r\n", "a bounded number of keys per tick");
+    world.pass_ms(1);
+    assert!(!world.kv.server.store.is_over_limit());
+}
+
+#[test]
 fn the_memory_of_a_key_grows_with_it() {
     let mut world = World::new();
     let conn = world.open();
