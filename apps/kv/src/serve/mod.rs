@@ -703,8 +703,10 @@ impl StreamApp for Kv {
         let is_rung_often = self.server.shards.is_some() || self.server.front.is_some();
         if !is_rung_often || now_us.abs_diff(self.upkeep_us) >= UPKEEP_US {
             self.upkeep_us = now_us;
-            self.server.expire();
-            self.server.evict();
+            if !self.server.is_paused() {
+                self.server.expire();
+                self.server.evict();
+            }
             self.server.watch_growth();
             self.patrol();
         }

@@ -215,6 +215,11 @@ impl Server {
             || self.fetching.is_behind()
     }
 
+    /// True while no client may change the data: then no time that is up and no want of memory does either.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.waiters.pause_holds(true, self.time.now_ms())
+    }
+
     /// True if a client's command must wait: for the end of a pause, until writes need not, or until the cluster has
     /// answered others.
     pub(crate) fn holds_back(&self, client: &Client, index: usize, args: &[&[u8]]) -> bool {
@@ -313,7 +318,8 @@ impl Server {
             // The cluster has the data, and says so itself.
             return Ok(());
         }
-        if flags.has(Flags::DENYOOM) && self.is_out_of_memory() {
+        // What needs memory waits for the end of a pause, and nothing goes for it before.
+        if flags.has(Flags::DENYOOM) && !self.is_paused() && self.is_out_of_memory() {
             return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
         }
         if flags.has(Flags::WRITE)

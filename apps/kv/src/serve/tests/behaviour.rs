@@ -266,6 +266,28 @@ fn a_pause_of_writes_holds_back_transactions_that_write() {
     }
 }
 
+#[test]
+fn no_key_expires_or_is_evicted_during_a_pause() {
+    let mut world = World::new();
+    let (conn, other) = (world.open(), world.open());
+    talk(&mut world, conn, &[("SET k 1 PX 10", "+OK\r\n"), ("SET n 1", "+OK\r\n")]);
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CLIENT PAUSE 100000 WRITE", "+OK\r\n"),
+            ("CONFIG SET maxmemory-policy allkeys-random maxmemory 1", "+OK\r\n"),
+        ],
+    );
+    world.pass_ms(1000);
+    assert_eq!(world.ask(other, "SET m 1"), "");
+    talk(&mut world, conn, &[("DBSIZE", ":2\r\n"), ("CONFIG SET maxmemory 0", "+OK\r\n")]);
+    talk(&mut world, conn, &[("CLIENT UNPAUSE", "+OK\r\n")]);
+    assert_eq!(world.received(other), "+OK\r\n");
+    world.pass_ms(1);
+    talk(&mut world, conn, &[("DBSIZE", ":2\r\n"), ("GET k", "$-1\r\n")]);
+}
+
 /// Redis does a command that it held back from its beginning.
 #[test]
 fn what_a_pause_held_back_is_let_in_as_if_it_had_just_arrived() {
