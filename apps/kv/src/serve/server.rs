@@ -139,12 +139,12 @@ impl Server {
             return self.defer(client, args);
         }
         // A command that waits is admitted again: what its admission does to others, it does behind that.
-        let admitted = admitted.and_then(|(index, route)| match route {
-            Route::Here => {
-                let room = self.why_no_room_here(client, index, args);
-                room.map_or_else(|text| Err(Refused::of(index, text)), |()| Ok((index, route)))
+        let admitted = admitted.and_then(|(index, route)| {
+            let mut room = self.why_not_kept(client, index);
+            if room.is_ok() && route == Route::Here {
+                room = self.why_no_room_here(client, index, args);
             }
-            Route::To(_) | Route::Lead => Ok((index, route)),
+            room.map_or_else(|text| Err(Refused::of(index, text)), |()| Ok((index, route)))
         });
         client.replies = match client.replies {
             Replies::SkipNext => Replies::Skip,
@@ -299,6 +299,16 @@ impl Server {
         Ok(route)
     }
 
+    /// Why there is no memory for a client's transaction to grow: whatever a command does, it is kept until EXEC.
+    fn why_not_kept(&mut self, client: &Client, index: usize) -> Result<(), String> {
+        let ends = |name| matches!(name, "exec" | "discard" | "quit" | "reset");
+        let is_kept = client.transaction.is_some() && !ends(self.table.command(index).name);
+        if is_kept && self.front.is_none() && !self.is_paused() && self.is_out_of_memory() {
+            return Err(NO_MEMORY.to_owned());
+        }
+        Ok(())
+    }
+
     /// Why a client's command that is to be done here finds no room; one that ends a transaction, for what is in it.
     fn why_no_room_here(
         &mut self,
@@ -320,7 +330,7 @@ impl Server {
         }
         // What needs memory waits for the end of a pause, and nothing goes for it before.
         if flags.has(Flags::DENYOOM) && !self.is_paused() && self.is_out_of_memory() {
-            return Err("OOM command not allowed when used memory > 'maxmemory'.".to_owned());
+            return Err(NO_MEMORY.to_owned());
         }
         if flags.has(Flags::WRITE)
             && let Some(why) = self.journal.failed()
@@ -705,6 +715,8 @@ impl Server {
         self.note(key);
     }
 }
+
+const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Less than any command that is not of constant time should take.
 const QUICK_SURELY_US: i64 = 1000;

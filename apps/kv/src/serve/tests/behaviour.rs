@@ -228,6 +228,26 @@ fn a_database_that_takes_the_place_of_another_serves_who_waits_there() {
     talk(&mut world, waiter, &[("LLEN l", ":1\r\n")]);
 }
 
+/// As `redis-server` 7.0.15 answers: what is queued takes memory, whatever it does.
+#[test]
+fn a_transaction_without_memory_queues_nothing() {
+    const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    let discarded = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    talk(&mut world, conn, &[("SET k 1", "+OK\r\n"), ("CONFIG SET maxmemory 1", "+OK\r\n")]);
+    for line in ["GET k", "SET k 2", "DEL k", "PING", "MULTI", "WATCH k"] {
+        talk(&mut world, conn, &[("MULTI", "+OK\r\n"), (line, OOM), ("EXEC", discarded)]);
+    }
+    talk(&mut world, conn, &[("MULTI", "+OK\r\n"), ("EXEC", "*0\r\n")]);
+    talk(&mut world, conn, &[("MULTI", "+OK\r\n"), ("DISCARD", "+OK\r\n")]);
+    talk(
+        &mut world,
+        conn,
+        &[("MULTI", "+OK\r\n"), ("RESET", "+RESET\r\n"), ("GET k", "$1\r\n1\r\n")],
+    );
+}
+
 #[test]
 fn a_transaction_that_finds_no_memory_at_its_end_is_discarded() {
     let mut world = World::new();

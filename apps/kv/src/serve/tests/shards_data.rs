@@ -52,6 +52,26 @@ fn each_worker_evicts_from_its_own_share_of_the_memory() {
 }
 
 #[test]
+fn a_worker_without_memory_queues_nothing_for_another() {
+    let mut crew = Crew::new(2);
+    let conn = crew.open(0);
+    for tag in TAGS {
+        assert_eq!(crew.ask(conn, &format!("SET {tag} v")), "+OK\r\n");
+    }
+    assert_eq!(crew.ask(conn, "CONFIG SET maxmemory 2"), "+OK\r\n");
+    let refused = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let discarded = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+    for tag in TAGS {
+        for command in ["SET", "GET"] {
+            let value = if command == "SET" { "v" } else { "" };
+            assert_eq!(crew.ask(conn, "MULTI"), "+OK\r\n");
+            assert_eq!(crew.ask(conn, &format!("{command} {tag} {value}")), refused);
+            assert_eq!(crew.ask(conn, "EXEC"), discarded);
+        }
+    }
+}
+
+#[test]
 fn keys_of_another_worker_expire_whether_they_are_asked_for_or_not() {
     let mut crew = Crew::new(2);
     let conn = crew.open(0);
