@@ -198,10 +198,15 @@ pub(crate) fn no_cluster(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
 }
 
 pub(crate) fn shutdown(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
+    let has = |word: &[u8]| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word));
     let is_known = |word: &&[u8]| {
         [&b"nosave"[..], b"save", b"now", b"force"].iter().any(|w| word.eq_ignore_ascii_case(w))
     };
-    if !args[1..].iter().all(is_known) {
+    if args.len() > 1 && args[1..].iter().all(|word| word.eq_ignore_ascii_case(b"abort")) {
+        // It ends at once: none is ever under way.
+        return client.out.error("ERR No shutdown in progress.");
+    }
+    if !args[1..].iter().all(is_known) || has(b"save") && has(b"nosave") {
         return client.out.error("ERR syntax error");
     }
     // Nothing is answered: the connection ends with the server.

@@ -1610,6 +1610,22 @@ fn what_changes_nothing_can_be_configured_all_the_same() {
 }
 
 #[test]
+fn a_shutdown_that_contradicts_itself_is_none() {
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error\r\n"),
+            ("SHUTDOWN ABORT NOW", "-ERR syntax error\r\n"),
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress.\r\n"),
+        ],
+    );
+    assert!(!world.kv.wants_stop());
+}
+
+#[test]
 fn slow_commands_are_kept_and_counted() {
     let mut world = World::new();
     let conn = world.open();
