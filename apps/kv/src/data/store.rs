@@ -43,16 +43,16 @@ pub enum Eviction {
 }
 
 impl Eviction {
-    /// Every policy, by Redis's name.
+    /// Every policy, by Redis's name and in its order.
     pub const NAMES: [(&'static str, Eviction); 8] = [
-        ("noeviction", Eviction::None),
-        ("allkeys-lru", Eviction::AllKeysLru),
-        ("allkeys-lfu", Eviction::AllKeysLfu),
-        ("allkeys-random", Eviction::AllKeysRandom),
         ("volatile-lru", Eviction::VolatileLru),
         ("volatile-lfu", Eviction::VolatileLfu),
         ("volatile-random", Eviction::VolatileRandom),
         ("volatile-ttl", Eviction::VolatileTtl),
+        ("allkeys-lru", Eviction::AllKeysLru),
+        ("allkeys-lfu", Eviction::AllKeysLfu),
+        ("allkeys-random", Eviction::AllKeysRandom),
+        ("noeviction", Eviction::None),
     ];
 
     pub(super) fn counts_uses(self) -> bool {

@@ -266,11 +266,14 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     free("proto-max-bulk-len", |c| c.limits.bulk_bytes_max.to_string(),
         |c, text| memory(text, 1 << 20, 512 << 20).map(|n| c.limits.bulk_bytes_max = n as usize)),
     free("protected-mode", |c| yes_no(c.is_protected), |c, text| is_yes(text).map(|yes| c.is_protected = yes)),
-    fixed("save", |_| String::new()),
+    // A snapshot begins as the log grows, not as time passes.
+    free("save", |_| String::new(), |_, text| match text {
+        "" => Ok(()),
+        _ => Err("snapshots begin as the log grows (auto-aof-rewrite-percentage), only '' can be set".to_owned()),
+    }),
     free("set-max-intset-entries", |c| c.encodings.set_integers.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.set_integers = n)),
     free("slowlog-log-slower-than", |c| c.slower_than_us.to_string(), |c, text| {
-        c.slower_than_us = text.parse().ok().filter(|&n| n >= -1)
-            .ok_or("argument must be between -1 and 9223372036854775807 inclusive")?;
+        c.slower_than_us = in_signed(text, -1, i64::MAX)?;
         Ok(())
     }),
     free("slowlog-max-len", |c| c.slowlog_len_max.to_string(),
@@ -350,10 +353,16 @@ fn in_range(text: &str, min: u64, max: u64) -> Result<u64, String> {
 }
 
 fn in_i32(text: &str) -> Result<i32, String> {
+    in_signed(text, i32::MIN.into(), i32::MAX.into()).map(|number| number as i32)
+}
+
+fn in_signed(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let number = laneway_resp::integer(text.as_bytes())
         .ok_or("argument couldn't be parsed into an integer")?;
-    let (min, max) = (i32::MIN, i32::MAX);
-    i32::try_from(number).map_err(|_| format!("argument must be between {min} and {max} inclusive"))
+    if (min..=max).contains(&number) {
+        return Ok(number);
+    }
+    Err(format!("argument must be between {min} and {max} inclusive"))
 }
 
 fn between(number: u64, min: u64, max: u64) -> Result<u64, String> {

@@ -71,13 +71,14 @@ fn write(table: &Table, command: &Command, out: &mut Reply) {
     out.set(command.categories.len());
     command.categories.iter().for_each(|name| out.simple(&format!("@{name}")));
     // Tips and key specifications: none, the places above say it.
-    out.array(0);
-    out.array(0);
-    let of_container = table.containers().get(command.name);
-    let subcommands: Vec<usize> = of_container.cloned().unwrap_or_default();
-    out.array(subcommands.len());
-    for index in subcommands {
-        write(table, &table.command(index), out);
+    out.set(0);
+    out.set(0);
+    match table.containers().get(command.name) {
+        None => out.set(0),
+        Some(subcommands) => {
+            out.array(subcommands.len());
+            subcommands.iter().for_each(|&index| write(table, &table.command(index), out));
+        }
     }
 }
 

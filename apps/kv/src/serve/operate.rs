@@ -41,7 +41,7 @@ pub(crate) fn config_get(server: &mut Server, client: &mut Client, args: &[&[u8]
 pub(crate) fn config_set(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let pairs = &args[2..];
     if pairs.len() % 2 == 1 {
-        return client.out.error("ERR wrong number of arguments for 'config|set' command");
+        return client.out.error("ERR syntax error");
     }
     let mut changed = server.config.clone();
     let mut password = None;

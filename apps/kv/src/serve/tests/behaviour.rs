@@ -1563,6 +1563,41 @@ fn configuration_is_set_whole_and_no_path_from_the_wire() {
 }
 
 #[test]
+fn what_config_set_refuses_is_worded_as_redis_words_it() {
+    let mut world = World::new();
+    let conn = world.open();
+    let failed = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n")
+    };
+    let slower = "slowlog-log-slower-than";
+    let unparsed = "argument couldn't be parsed into an integer";
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CONFIG SET", "-ERR wrong number of arguments for 'config|set' command\r\n"),
+            ("CONFIG SET hz", "-ERR wrong number of arguments for 'config|set' command\r\n"),
+            ("CONFIG SET hz 10 timeout", "-ERR syntax error\r\n"),
+            (
+                "CONFIG SET maxmemory-policy x",
+                &failed(
+                    "maxmemory-policy",
+                    "argument(s) must be one of the following: volatile-lru, volatile-lfu, \
+                     volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, \
+                     noeviction",
+                ),
+            ),
+            ("CONFIG SET slowlog-log-slower-than x", &failed(slower, unparsed)),
+            ("CONFIG SET slowlog-log-slower-than +5", &failed(slower, unparsed)),
+            (
+                "CONFIG SET slowlog-log-slower-than -2",
+                &failed(slower, "argument must be between -1 and 9223372036854775807 inclusive"),
+            ),
+        ],
+    );
+}
+
+#[test]
 fn what_changes_nothing_can_be_configured_all_the_same() {
     let mut world = World::new();
     let conn = world.open();
@@ -1592,6 +1627,14 @@ fn what_changes_nothing_can_be_configured_all_the_same() {
                 &failed(list, "argument must be between -2147483648 and 2147483647 inclusive"),
             ),
             ("CONFIG SET notify-keyspace-events ''", "+OK\r\n"),
+            ("CONFIG SET save ''", "+OK\r\n"),
+            (
+                "CONFIG SET save '900 1'",
+                &failed(
+                    "save",
+                    "snapshots begin as the log grows (auto-aof-rewrite-percentage), only '' can be set",
+                ),
+            ),
             ("CONFIG SET notify-keyspace-events KEg$lshzxetd", "+OK\r\n"),
             (
                 "CONFIG GET notify-keyspace-events",
@@ -1688,6 +1731,11 @@ fn the_table_describes_itself() {
         "{info}"
     );
     assert!(info.ends_with("\r\n$-1\r\n"));
+    let third = world.open();
+    world.ask(third, "HELLO 3");
+    // As `redis-server` 7.0.15 writes what has none of it.
+    assert!(world.ask(third, "COMMAND INFO get nosuch").ends_with("\r\n~0\r\n~0\r\n~0\r\n_\r\n"));
+    assert!(world.ask(third, "COMMAND INFO slowlog").contains("\r\n~0\r\n~0\r\n*4\r\n*10\r\n"));
     talk(
         &mut world,
         conn,
