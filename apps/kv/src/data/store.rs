@@ -390,10 +390,14 @@ pub(super) fn use_now(
     let mut count = last_use.map_or(NEW_USES, |last_use| uses(settings, last_use, now_ms));
     if last_use.is_some() && count < 255 {
         // The more uses are counted, the fewer of them count.
-        let odds = u64::from(count.saturating_sub(NEW_USES) * settings.lfu_log_factor) + 1;
-        count += u32::from(chance.draw().is_multiple_of(odds));
+        count += u32::from(chance.draw().is_multiple_of(odds(count, settings.lfu_log_factor)));
     }
     minutes(now_ms) << 8 | count
+}
+
+/// One of so many uses counts, where this many are counted already.
+pub(super) fn odds(count: u32, log_factor: u32) -> u64 {
+    u64::from(count.saturating_sub(NEW_USES)) * u64::from(log_factor) + 1
 }
 
 /// The time of a last use: 64 ms a step, around in eight years.

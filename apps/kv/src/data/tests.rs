@@ -3,7 +3,7 @@
 use super::chance::KeyHasher;
 use super::directory::{Directory, Keyed, PLACE_END, Shown, walk_all};
 use super::numbers::IntegerText;
-use super::store::{Eviction, Store};
+use super::store::{Eviction, Settings, Store, odds, use_now};
 use crate::command::{Call, Outcome, Run};
 use crate::effects::{Effects, Logged};
 use laneway_random::Random;
@@ -100,6 +100,19 @@ proptest! {
         }
         prop_assert!((0..500).all(|number| seen.contains(&number)));
         prop_assert_eq!(shown_once, 500, "and not twice");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_use_counts_the_less_the_more_were_counted(seed: u64, count in 0_u32..256, log_factor: u32) {
+        prop_assert!(odds(count + 1, log_factor) >= odds(count, log_factor));
+        prop_assert!(count <= 5 || odds(count, log_factor) > u64::from(log_factor));
+        let (eviction, lfu_decay_minutes) = (Eviction::AllKeysLfu, 0);
+        let settings =
+            Settings { eviction, lfu_decay_minutes, lfu_log_factor: log_factor, ..Settings::default() };
+        let used = use_now(&settings, &mut Random::seeded(seed), Some(count), 0) & 0xff;
+        prop_assert!(used == count || used == count + 1);
     }
 }
 
