@@ -98,6 +98,19 @@ impl Entry {
         Entry::Small(small(form, key_len, key, deadline_ms, value))
     }
 
+    /// The same of a value that is handed over: a long one is not copied.
+    pub(crate) fn of_text(
+        key: &[u8],
+        value: Vec<u8>,
+        form: Form,
+        deadline_ms: Option<u64>,
+    ) -> Entry {
+        match value.len() > SMALL_VALUE_BYTES_MAX {
+            true => Entry::object(key, Value::Text(value), form, deadline_ms),
+            false => Entry::text(key, &value, form, deadline_ms),
+        }
+    }
+
     /// The entry without its value, which is of this kind and stored elsewhere under this number; nothing if its key is
     /// too long for that.
     pub(crate) fn spilled(&self, number: u64, kind: u8) -> Option<Entry> {

@@ -199,7 +199,7 @@ impl Keyspace<'_> {
             None => {
                 let mut text = Vec::new();
                 let result = change(&mut text);
-                self.put(Entry::text(key, &text, Form::Raw, None));
+                self.put(Entry::of_text(key, text, Form::Raw, None));
                 return Ok(result);
             }
             Some(entry) if entry.as_text().is_none() => return Err(WRONG_TYPE),
@@ -274,7 +274,13 @@ impl Keyspace<'_> {
         self.data_mut().change(hash, key, |entry| entry.set_deadline_ms(deadline_ms));
     }
 
-    /// The collection that a key holds, of one that was read already: nothing is due, used or refused by that.
+    /// The string that a key holds, of one that was read already: nothing is due, used or refused by that.
+    pub(crate) fn held_text(&self, key: &[u8]) -> Option<&[u8]> {
+        let entries = &self.data().entries;
+        entries.find(entries.hash(key), key)?.as_text()
+    }
+
+    /// The same of a collection.
     pub(crate) fn held<C: Collection>(&self, key: &[u8]) -> Option<&C> {
         let entries = &self.data().entries;
         entries.find(entries.hash(key), key)?.value().and_then(C::of)

@@ -345,6 +345,38 @@ fn what_is_due_in_another_database_is_replaced_there_in_the_log_too() {
 }
 
 #[test]
+fn bitop_goes_on_with_zeros_behind_a_shorter_string() {
+    let mut store = Store::with_seed(1);
+    let long = "a".repeat(2_000);
+    for command in ["set a abc", "set b AB", &format!("set l {long}")] {
+        ask(&mut store, 1_000, command);
+    }
+    let rest = &long[3..];
+    for (command, result) in [
+        ("and r a b", "AB\0".to_owned()),
+        ("and r b a", "AB\0".to_owned()),
+        ("or r b a none", "abc".to_owned()),
+        ("xor r none a b", "  c".to_owned()),
+        ("and r a none", "\0\0\0".to_owned()),
+        ("or r a l", format!("acc{rest}")),
+        ("xor r l l a", "abc".to_owned() + &"\0".repeat(rest.len())),
+        ("and a a b l", "A@\0".to_owned() + &"\0".repeat(rest.len())),
+    ] {
+        assert_eq!(
+            ask(&mut store, 1_000, &format!("bitop {command}")).0,
+            format!(":{}\r\n", result.len())
+        );
+        let key = command.split(' ').nth(1).expect("where it goes");
+        let reply = ask(&mut store, 1_000, &format!("get {key}")).0;
+        assert_eq!(reply, format!("${}\r\n{result}\r\n", result.len()), "{command}");
+    }
+    assert_eq!(ask(&mut store, 1_000, "bitop or r none none2").0, ":0\r\n");
+    assert_eq!(ask(&mut store, 1_000, "exists r").0, ":0\r\n");
+    ask(&mut store, 1_000, "sadd s a");
+    assert!(ask(&mut store, 1_000, "bitop or r a s").0.starts_with("-WRONGTYPE"));
+}
+
+#[test]
 fn rows_have_different_names_and_say_what_they_do() {
     let mut names = BTreeSet::new();
     for row in super::COMMANDS.iter().copied().flatten() {

@@ -157,35 +157,64 @@ fn bitpos(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
     });
     DONE
 }
+/// How several strings become one.
+#[derive(Clone, Copy)]
+enum Operation {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl Operation {
+    /// The result, as long as the longest of the strings, which is `len`; zeros are behind the others.
+    fn of<'t>(self, mut texts: impl Iterator<Item = &'t [u8]>, len: usize) -> Vec<u8> {
+        let mut result = vec![0; len];
+        let first = texts.next().unwrap_or(&[]);
+        result[..first.len()].copy_from_slice(first);
+        for text in texts {
+            let (both, behind) = result.split_at_mut(text.len());
+            let pairs = both.iter_mut().zip(text);
+            match self {
+                Operation::And => {
+                    pairs.for_each(|(byte, other)| *byte &= other);
+                    behind.fill(0);
+                }
+                Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+                Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+                Operation::Not => {}
+            }
+        }
+        if let Operation::Not = self {
+            result.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        result
+    }
+}
+
 
 fn bitop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let combine: fn(u8, u8) -> u8 = match () {
-        () if is(args[1], "and") => |one, other| one & other,
-        () if is(args[1], "or") => |one, other| one | other,
-        () if is(args[1], "xor") => |one, other| one ^ other,
-        () if is(args[1], "not") && args.len() == 4 => |one, _| one,
+    let operation = match () {
+        () if is(args[1], "and") => Operation::And,
+        () if is(args[1], "or") => Operation::Or,
+        () if is(args[1], "xor") => Operation::Xor,
+        () if is(args[1], "not") && args.len() == 4 => Operation::Not,
         () if is(args[1], "not") => {
             return Err(refusal("ERR BITOP NOT must be called with a single source key."));
         }
         () => return Err(SYNTAX),
     };
-    let mut texts = Vec::new();
+    let mut len = 0;
     for key in &args[3..] {
-        texts.push(keys.text(key)?.unwrap_or(&[]).to_vec());
-    }
-    let len = texts.iter().map(Vec::len).max().unwrap_or(0);
-    texts.iter_mut().for_each(|text| text.resize(len, 0));
-    let mut result = texts.swap_remove(0);
-    for text in &texts {
-        result.iter_mut().zip(text).for_each(|(byte, other)| *byte = combine(*byte, *other));
-    }
-    if is(args[1], "not") {
-        result.iter_mut().for_each(|byte| *byte = !*byte);
+        len = len.max(keys.text(key)?.map_or(0, <[u8]>::len));
+    // Read where they are: the copies of many would take what no limit counts.
+    let texts = args[3..].iter().map(|key| keys.held_text(key).unwrap_or(&[]));
+    let result = operation.of(texts, len);
     }
     let is_changed = match result.is_empty() {
         true => keys.take(args[2]).is_some(),
         false => {
-            keys.put(Entry::text(args[2], &result, Form::Raw, None));
+            keys.put(Entry::of_text(args[2], result, Form::Raw, None));
             true
         }
     };
