@@ -39,6 +39,20 @@ impl Sorted {
         Sorted { members: Members::Packed(Packed::default()), hasher: hasher.clone() }
     }
 
+    /// These members, each of which is there once.
+    pub(crate) fn of(hasher: &KeyHasher, items: &Items) -> Sorted {
+        let mut sorted = Sorted::new(hasher);
+        let is_long = |(member, _): &(Box<[u8]>, f64)| member.len() > PACKED_BYTES_MAX;
+        if items.len() > PACKED_MEMBERS_MAX || items.iter().any(is_long) {
+            // Not when it has grown: a small one would lose negative zeros until then, which Redis's does not.
+            sorted.use_tree();
+        }
+        for (member, score) in items {
+            sorted.set(member, *score);
+        }
+        sorted
+    }
+
     pub(crate) fn len(&self) -> usize {
         match &self.members {
             Members::Packed(packed) => packed.len(),

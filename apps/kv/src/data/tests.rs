@@ -376,6 +376,48 @@ fn bitop_goes_on_with_zeros_behind_a_shorter_string() {
     assert!(ask(&mut store, 1_000, "bitop or r a s").0.starts_with("-WRONGTYPE"));
 }
 
+/// The scores that Redis 7.0 answers with.
+#[test]
+fn scores_that_are_no_number_are_zero_and_a_zero_keeps_its_sign_in_a_reply() {
+    let mut store = Store::with_seed(1);
+    let long = "m".repeat(65);
+    let many: String = (1..130).map(|number| format!(" {number} m{number}")).collect();
+    for command in [
+        "zadd a inf m",
+        "zadd b 5 m",
+        "zadd zero 0 m",
+        &format!("zadd long 0 {long}"),
+        &format!("zadd many 0 m0{many}"),
+    ] {
+        ask(&mut store, 1_000, command);
+    }
+    for (command, score) in [
+        ("zinter 1 a weights 0 withscores", "0"),
+        ("zinter 2 a b weights 0 1 withscores", "5"),
+        ("zinter 2 b a weights 1 0 withscores", "0"),
+        ("zinter 2 b a weights 1 0 aggregate min withscores", "5"),
+        ("zinter 2 b a weights -1 0 aggregate max withscores", "-5"),
+        ("zinter 2 a b weights 0 1 aggregate min withscores", "0"),
+        ("zunion 2 a b weights 0 1 withscores", "5"),
+        ("zunion 1 zero weights -1 withscores", "-0"),
+        ("zinter 1 zero weights -1 withscores", "-0"),
+        ("zinter 2 zero b weights 0 -0 withscores", "0"),
+        ("zunion 2 zero zero weights -1 1 aggregate max withscores", "-0"),
+        ("zunion 2 zero zero weights 1 -1 aggregate min withscores", "0"),
+    ] {
+        let reply = ask(&mut store, 1_000, command).0;
+        assert_eq!(reply, format!("*2\r\n$1\r\nm\r\n${}\r\n{score}\r\n", score.len()), "{command}");
+    }
+    // What is kept has its sign if it is large.
+    for (source, member, score) in
+        [("zero", "m", "0"), ("long", &*long, "-0"), ("many", "m0", "-0")]
+    {
+        ask(&mut store, 1_000, &format!("zunionstore r 1 {source} weights -1"));
+        let reply = ask(&mut store, 1_000, &format!("zscore r {member}")).0;
+        assert_eq!(reply, format!("${}\r\n{score}\r\n", score.len()), "{source}");
+    }
+}
+
 #[test]
 fn rows_have_different_names_and_say_what_they_do() {
     let mut names = BTreeSet::new();

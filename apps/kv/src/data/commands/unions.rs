@@ -5,7 +5,8 @@ use super::super::entry::Value;
 use super::super::keyspace::*;
 use super::super::numbers;
 use super::super::set::Set;
-use super::super::sorted::Sorted;
+use super::super::sorted::{Items, Sorted};
+use super::super::tree::order;
 use super::sets::intersection_limit;
 use super::sorted_sets::{begin_scores, reply_scored};
 use super::stored;
@@ -103,8 +104,10 @@ impl Aggregate {
         match self {
             // Opposite infinities make nothing.
             Aggregate::Sum => or_zero(one + other),
-            Aggregate::Min => one.min(other),
-            Aggregate::Max => one.max(other),
+            // As in Redis the first of two zeros stays, whatever its sign, and so does one beside no number.
+            Aggregate::Min if other < one => other,
+            Aggregate::Max if other > one => other,
+            Aggregate::Min | Aggregate::Max => one,
         }
     }
 }
@@ -197,15 +200,15 @@ fn source_keys<'a, 'b>(
     args[1..].split_at_checked(count).ok_or(SYNTAX)
 }
 
-/// Does an operation on the keys that `args` begin with, their number first. The result, and whether scores are to be
-/// shown.
+/// Does an operation on the keys that `args` begin with, their number first. The result in any order, and whether
+/// scores are to be shown.
 fn operate(
     keys: &mut Keyspace<'_>,
     command: &[u8],
     args: &[&[u8]],
     operation: Operation,
     stores: bool,
-) -> Result<(Sorted, bool), Refusal> {
+) -> Result<(Items, bool), Refusal> {
     let (names, options) = source_keys(command, args)?;
     let count = names.len();
     check(keys, names)?;
@@ -239,11 +242,11 @@ fn operate(
     }
     let mut sources: Vec<(Source<'_>, f64)> =
         sources(keys, names).into_iter().zip(weights).collect();
-    let mut result = Sorted::new(keys.hasher());
+    let mut result = Items::new();
     match operation {
         Operation::Difference => sources[0].0.each(|member, score| {
             if !sources[1..].iter().any(|(source, _)| source.score(member).is_some()) {
-                result.set(member, score);
+                result.push((member.into(), score));
             }
         }),
         Operation::Intersection => {
@@ -253,10 +256,11 @@ fn operate(
             first.each(|member, score| {
                 let weighed = or_zero(score * weight);
                 let score = sources[1..].iter().try_fold(weighed, |sum, (source, weight)| {
-                    Some(aggregate.of(sum, or_zero(source.score(member)? * weight)))
+                    // What is no number spoils the sum, which is 0 then.
+                    Some(aggregate.of(sum, source.score(member)? * weight))
                 });
                 if let Some(score) = score {
-                    result.set(member, score);
+                    result.push((member.into(), score));
                 }
             });
         }
@@ -272,9 +276,7 @@ fn operate(
                     }
                 });
             }
-            for Found { member, score } in found.iter() {
-                result.set(member, *score);
-            }
+            result.extend(found.iter().map(|found| (found.member.clone(), found.score)));
         }
     }
     Ok((result, with_scores))
@@ -286,11 +288,13 @@ fn show(
     operation: Operation,
     reply: &mut Reply,
 ) -> Answer {
-    let (result, with_scores) = operate(keys, args[0], &args[1..], operation, false)?;
+    let (mut result, with_scores) = operate(keys, args[0], &args[1..], operation, false)?;
+    result
+        .sort_unstable_by(|(one, score), (other, against)| order((*score, one), (*against, other)));
     begin_scores(reply, result.len(), with_scores);
-    result.visit(0..result.len(), false, |member, score| {
-        reply_scored(reply, member, with_scores.then_some(score));
-    });
+    for (member, score) in &result {
+        reply_scored(reply, member, with_scores.then_some(*score));
+    }
     DONE
 }
 
@@ -302,6 +306,7 @@ fn store(
 ) -> Answer {
     let (result, _) = operate(keys, args[0], &args[2..], operation, true)?;
     let len = result.len();
+    let result = Sorted::of(keys.hasher(), &result);
     if keys.store_collection(args[1], result) {
         keys.changed(args[1], stored(operation.event(), len), 1);
     }
