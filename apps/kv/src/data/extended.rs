@@ -149,6 +149,23 @@ impl Extended {
         let (whole, fraction) = digits.split_at(digits.len() - DECIMALS);
         let text = format!("{whole}.{fraction}");
         let text = super::numbers::without_trailing_zeros(&text);
+    /// A thousand of it, rounded as a product is and then up to a whole number; `None` if that is none of 64 bits.
+    pub(crate) fn thousandfold(self) -> Option<i64> {
+        if self.mantissa == 0 {
+            return Some(0);
+        }
+        let mut product = Natural::from(self.mantissa);
+        product.multiply_and_add(1000, 0);
+        let product = Extended::rounded(self.negative, &product, self.exponent, false);
+        // The mantissa has 64 bits: without a fraction it is too large.
+        let fraction_bits = u32::try_from(-product.exponent).ok().filter(|bits| *bits > 0)?;
+        let whole = product.mantissa.checked_shr(fraction_bits).unwrap_or(0);
+        let is_whole = product.mantissa.trailing_zeros() >= fraction_bits;
+        let whole = i128::from(whole);
+        let up = if self.negative { -whole } else { whole + i128::from(!is_whole) };
+        i64::try_from(up).ok()
+    }
+
         // A long double keeps the sign of a 0, and the reply has it only if something else follows.
         if self.negative && text != "0" { format!("-{text}") } else { text.to_owned() }
     }

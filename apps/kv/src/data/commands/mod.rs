@@ -10,6 +10,7 @@ mod sorted_sets;
 mod strings;
 mod unions;
 
+use super::extended::{Extended, Reading};
 use super::keyspace::{NOT_SYMMETRIC, OUT_OF_RANGE, Refusal, SYNTAX, integer, is, refusal};
 use crate::command::Command;
 use crate::event::{DELETED, Event};
@@ -34,17 +35,20 @@ const DRAWN_MAX: i64 = 16 << 20;
 
 /// When a timeout in seconds is over; never, if it is 0.
 fn until(timeout: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
-    let seconds = super::numbers::float(timeout);
-    let seconds = seconds.ok_or(refusal("ERR timeout is not a float or out of range"))?;
-    let milliseconds = (seconds * 1000.0).ceil();
+    let seconds = Extended::read(timeout);
+    let milliseconds = match seconds.ok_or(refusal("ERR timeout is not a float or out of range"))? {
+        Reading::Finite(seconds) => seconds.thousandfold(),
+        Reading::Infinite => None,
+    };
     // What is more than Redis can count is negative to it.
-    if milliseconds < 0.0 || milliseconds >= i64::MAX as f64 {
-        return Err(refusal("ERR timeout is negative"));
+    let milliseconds = milliseconds.and_then(|milliseconds| u64::try_from(milliseconds).ok());
+    match milliseconds.ok_or(refusal("ERR timeout is negative"))? {
+        0 => Ok(None),
+        milliseconds => {
+            let until_ms = now_ms.checked_add(milliseconds).filter(|ms| *ms <= i64::MAX as u64);
+            until_ms.map(Some).ok_or(refusal("ERR timeout is out of range"))
+        }
     }
-    if milliseconds >= i64::MAX as f64 - now_ms as f64 {
-        return Err(refusal("ERR timeout is out of range"));
-    }
-    Ok((milliseconds > 0.0).then(|| now_ms + milliseconds as u64))
 }
 
 /// The event of a key that so many entries were stored in: without any it is deleted.
@@ -108,4 +112,45 @@ fn draw_different<T: Clone + Eq + std::hash::Hash>(
         }
     }
     drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Redis 7.0 waits and refuses.
+    #[test]
+    fn a_timeout_is_rounded_up_to_a_millisecond() {
+        const NOW_MS: u64 = 1_700_000_000_000;
+        for (timeout, waits_ms) in [
+            ("0", None),
+            ("-0", None),
+            ("-0.0001", None),
+            ("-1e-400", None),
+            ("0.001", Some(1)),
+            ("0.0011", Some(2)),
+            ("0x1p-3", Some(125)),
+            ("1e-400", Some(1)),
+            ("1e-4000", Some(1)),
+            ("9007199254740.9925", Some(9_007_199_254_740_993)),
+            ("9200000000000000", Some(9_200_000_000_000_000_000)),
+        ] {
+            let until_ms = until(timeout.as_bytes(), NOW_MS).expect(timeout);
+            assert_eq!(until_ms.map(|ms| ms - NOW_MS), waits_ms, "{timeout}");
+        }
+        for (timeout, why) in [
+            ("1e-5000", "ERR timeout is not a float or out of range"),
+            ("1e5000", "ERR timeout is not a float or out of range"),
+            ("nan", "ERR timeout is not a float or out of range"),
+            ("9223372036854776", "ERR timeout is negative"),
+            ("1e4931", "ERR timeout is negative"),
+            ("inf", "ERR timeout is negative"),
+            ("-inf", "ERR timeout is negative"),
+            ("-0.002", "ERR timeout is negative"),
+            ("9223372036854775", "ERR timeout is out of range"),
+        ] {
+            let refusal = until(timeout.as_bytes(), NOW_MS).expect_err(timeout);
+            assert_eq!(refusal.0, why, "{timeout}");
+        }
+    }
 }
