@@ -10,6 +10,11 @@ const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 /// less than 64 bits count, behind all decimals that are written.
 const EXPONENT_MAX: i64 = 16_383 - 63;
 const EXPONENT_MIN: i64 = -16_382 - 63 - 63;
+/// Powers of ten from well below the least long double to above the greatest.
+const POWERS: std::ops::RangeInclusive<i64> = -5_000..=4_933;
+/// The greatest power of ten in a word, and its digits.
+const WORD_TEN: u32 = 1_000_000_000;
+const WORD_DIGITS: u64 = 9;
 /// Decimals that are written.
 const DECIMALS: usize = 17;
 
@@ -57,27 +62,39 @@ impl Extended {
             return None;
         }
         let mut number = Natural::default();
+        let (mut group, mut factor) = (0, 1);
         for digit in whole.iter().chain(fraction) {
-            number.multiply_and_add(10, u32::from(digit.checked_sub(b'0').filter(|d| *d < 10)?));
+            let digit = u32::from(digit.checked_sub(b'0').filter(|digit| *digit < 10)?);
+            (group, factor) = (group * 10 + digit, factor * 10);
+            if factor == WORD_TEN {
+                number.multiply_and_add(factor, group);
+                (group, factor) = (0, 1);
+            }
         }
+        number.multiply_and_add(factor, group);
         if number.is_zero() {
             return Some(Reading::Finite(Extended { negative, mantissa: 0, exponent: 0 }));
         }
         let power = exponent - fraction.len() as i64;
-        if power.unsigned_abs() > 20_000 {
+        // A bit is 0.3 of a digit, and a little more. What is far off is not computed.
+        let highest = power + number.bits() as i64 * 3 / 10;
+        if !POWERS.contains(&highest) {
             return None;
         }
         let mut extended = if power >= 0 {
-            (0..power).for_each(|_| number.multiply_and_add(10, 0));
+            number.multiply_by_ten_to(power.unsigned_abs());
             Extended::rounded(negative, &number, 0, false)
         } else {
             let mut divisor = Natural::from(1);
-            (0..-power).for_each(|_| divisor.multiply_and_add(10, 0));
+            divisor.multiply_by_ten_to(power.unsigned_abs());
             // A quotient of at least 66 bits rounds to 64 as the exact one would, if it is known whether more follows.
-            let shift = (66 + divisor.bits() as i64 - number.bits() as i64).max(0);
-            number.shift_left(shift as usize);
+            let shift = 66 + divisor.bits() as i64 - number.bits() as i64;
+            let cut = usize::try_from(-shift).unwrap_or(0);
+            let is_cut = number.has_below(cut);
+            number.shift_right(cut);
+            number.shift_left(usize::try_from(shift).unwrap_or(0));
             let (quotient, has_rest) = number.divide(&divisor);
-            Extended::rounded(negative, &quotient, -shift, has_rest)
+            Extended::rounded(negative, &quotient, -shift, has_rest || is_cut)
         };
         if extended.exponent > EXPONENT_MAX || extended.exponent < EXPONENT_MIN {
             return None;
@@ -132,23 +149,6 @@ impl Extended {
         (sum.exponent <= EXPONENT_MAX).then_some(sum)
     }
 
-    /// As `%.17Lf` without the zeros at the end.
-    pub(crate) fn text(self) -> String {
-        if self.mantissa == 0 {
-            return "0".to_owned();
-        }
-        let mut scaled = Natural::from(self.mantissa);
-        (0..DECIMALS).for_each(|_| scaled.multiply_and_add(10, 0));
-        if self.exponent >= 0 {
-            scaled.shift_left(self.exponent as usize);
-        } else {
-            scaled.shift_right_rounding(self.exponent.unsigned_abs() as usize);
-        }
-        let digits = scaled.decimal();
-        let digits = format!("{digits:0>width$}", width = DECIMALS + 1);
-        let (whole, fraction) = digits.split_at(digits.len() - DECIMALS);
-        let text = format!("{whole}.{fraction}");
-        let text = super::numbers::without_trailing_zeros(&text);
     /// A thousand of it, rounded as a product is and then up to a whole number; `None` if that is none of 64 bits.
     pub(crate) fn thousandfold(self) -> Option<i64> {
         if self.mantissa == 0 {
@@ -166,6 +166,23 @@ impl Extended {
         i64::try_from(up).ok()
     }
 
+    /// As `%.17Lf` without the zeros at the end.
+    pub(crate) fn text(self) -> String {
+        if self.mantissa == 0 {
+            return "0".to_owned();
+        }
+        let mut scaled = Natural::from(self.mantissa);
+        (0..DECIMALS).for_each(|_| scaled.multiply_and_add(10, 0));
+        if self.exponent >= 0 {
+            scaled.shift_left(self.exponent as usize);
+        } else {
+            scaled.shift_right_rounding(self.exponent.unsigned_abs() as usize);
+        }
+        let digits = scaled.decimal();
+        let digits = format!("{digits:0>width$}", width = DECIMALS + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - DECIMALS);
+        let text = format!("{whole}.{fraction}");
+        let text = super::numbers::without_trailing_zeros(&text);
         // A long double keeps the sign of a 0, and the reply has it only if something else follows.
         if self.negative && text != "0" { format!("-{text}") } else { text.to_owned() }
     }
@@ -237,6 +254,17 @@ impl Natural {
         }
     }
 
+    fn multiply_by_ten_to(&mut self, power: u64) {
+        (0..power / WORD_DIGITS).for_each(|_| self.multiply_and_add(WORD_TEN, 0));
+        (0..power % WORD_DIGITS).for_each(|_| self.multiply_and_add(10, 0));
+    }
+
+    /// True if any of its lowest bits is set.
+    fn has_below(&self, bits: usize) -> bool {
+        let lowest = self.0.iter().position(|word| *word != 0);
+        lowest.is_some_and(|at| at * 32 + (self.0[at].trailing_zeros() as usize) < bits)
+    }
+
     fn shift_left(&mut self, bits: usize) {
         if self.is_zero() {
             return;
@@ -259,10 +287,7 @@ impl Natural {
             return Ordering::Less;
         }
         let bit = |at: usize| self.0.get(at / 32).is_some_and(|word| word >> (at % 32) & 1 == 1);
-        let below = (bits - 1) / 32;
-        let rest =
-            self.0.iter().take(below).any(|word| *word != 0) || (below * 32..bits - 1).any(bit);
-        let halves = match (bit(bits - 1), rest) {
+        let halves = match (bit(bits - 1), self.has_below(bits - 1)) {
             (true, true) => Ordering::Greater,
             (true, false) => Ordering::Equal,
             (false, _) => Ordering::Less,
@@ -369,6 +394,8 @@ mod tests {
         for (one, other, text) in [
             ("0", "1000.1", "1000.09999999999999998"),
             ("0.1", "0.2", "0.3"),
+            ("1.5", "9223372036854775807", "9223372036854775808"),
+            ("2.5", "9223372036854775807", "9223372036854775810"),
             ("10.50", "0.1", "10.6"),
             ("5.0e3", "2.0e2", "5200"),
             ("3", "-3", "0"),
@@ -385,6 +412,35 @@ mod tests {
             ("123456789012345678901234567890", "0", "123456789012345678899921813504"),
         ] {
             assert_eq!(sum(one, other), text, "{one} + {other}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_are_as_exact_as_short_ones() {
+        let zeros = "0".repeat(4_000);
+        for (text, short) in [
+            (format!("1{zeros}e-4000"), "1"),
+            (format!("0.{zeros}1e4001"), "1"),
+            (format!("1152921504606846976.0625{zeros}"), "1152921504606846976"),
+            (format!("1152921504606846976.0625{zeros}1"), "1152921504606846976.125"),
+            (format!("1180591620717411303488.{zeros}"), "1180591620717411303424"),
+            (format!("1180591620717411303488.{zeros}1"), "1180591620717411303552"),
+            (format!("1180591620717411303488{zeros}e-4000"), "1180591620717411303424"),
+            (format!("1180591620717411303488{zeros}1e-4001"), "1180591620717411303552"),
+        ] {
+            assert_eq!(sum(&text, "0"), short, "{text}");
+        }
+        let finite =
+            |text: &str| matches!(Extended::read(text.as_bytes()), Some(Reading::Finite(_)));
+        for text in
+            ["1.18e4932", "4e-4951", &format!("0.{zeros}118e8933"), &format!("4{zeros}e-8951")]
+        {
+            assert!(finite(text), "{text}");
+        }
+        for text in
+            ["1.19e4932", "1e-4952", &format!("0.{zeros}119e8933"), &format!("1{zeros}e-8952")]
+        {
+            assert_eq!(Extended::read(text.as_bytes()), None, "{text}");
         }
     }
 
