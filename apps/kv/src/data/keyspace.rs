@@ -58,6 +58,15 @@ pub(crate) fn wrong_arity(command: &[u8]) -> Refusal {
     Refusal(Cow::Owned(format!("ERR wrong number of arguments for '{name}' command")))
 }
 
+/// What a look-up leaves behind, as in Redis.
+#[derive(Clone, Copy)]
+struct LookUp {
+    /// INFO has it among the hits or the misses.
+    counts: bool,
+    /// The entry is used by it.
+    uses: bool,
+}
+
 /// The keys of one database at one time.
 pub(crate) struct Keyspace<'k> {
     pub(crate) store: &'k mut Store,
@@ -88,23 +97,43 @@ pub(crate) fn answer(call: &mut Call<'_>, does: Does) -> Outcome {
 }
 
 impl Keyspace<'_> {
-    /// The entry of a key, which is used by that.
+    /// The entry of a key, for a command that reads its value.
     pub(crate) fn find(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
+        self.look_up(hash, key, LookUp { counts: true, uses: true })
+    }
+
+    /// The entry of a key, for a command that may change it.
+    pub(crate) fn find_to_change(&mut self, key: &[u8]) -> Option<&Entry> {
+        let hash = self.expire(key);
+        self.look_up(hash, key, LookUp { counts: false, uses: true })
+    }
+
+    /// The entry of a key, for a command that asks about it and does not use it: its type, its deadline.
+    pub(crate) fn inspect(&mut self, key: &[u8]) -> Option<&Entry> {
+        let hash = self.expire(key);
+        self.look_up(hash, key, LookUp { counts: true, uses: false })
+    }
+
+    fn look_up(&mut self, hash: u64, key: &[u8], leaves: LookUp) -> Option<&Entry> {
         let Store { databases, settings, chance, counts, .. } = &mut *self.store;
-        let Some(entry) = databases[self.database].entries.find_mut(hash, key) else {
-            counts.misses += 1;
-            return None;
-        };
-        counts.hits += 1;
-        let used = use_now(settings, chance, Some(entry.last_use()), self.now_ms);
-        if used != entry.last_use() {
-            entry.set_last_use(used);
+        let found = databases[self.database].entries.find_mut(hash, key);
+        if leaves.counts {
+            let count = if found.is_some() { &mut counts.hits } else { &mut counts.misses };
+            *count += 1;
+        }
+        let entry = found?;
+        if leaves.uses {
+            let used = use_now(settings, chance, Some(entry.last_use()), self.now_ms);
+            if used != entry.last_use() {
+                entry.set_last_use(used);
+            }
         }
         Some(entry)
     }
 
-    /// The entry of a key, which is not used by that.
+    /// The entry of a key, which is not used by that, nor is the look-up counted: where the change that follows uses
+    /// it.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
         self.data().entries.find(hash, key)
@@ -122,6 +151,14 @@ impl Keyspace<'_> {
         }
     }
 
+    /// The string that a key holds, as [`peek`](Self::peek) finds it.
+    pub(crate) fn peek_text(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Refusal> {
+        match self.peek(key) {
+            None => Ok(None),
+            Some(entry) => entry.as_text().map(Some).ok_or(WRONG_TYPE),
+        }
+    }
+
     /// The collection that a key holds.
     pub(crate) fn read<C: Collection>(&mut self, key: &[u8]) -> Result<Option<&C>, Refusal> {
         match self.find(key) {
@@ -130,12 +167,20 @@ impl Keyspace<'_> {
         }
     }
 
-    /// The collection that a command takes from, or waits for: as [`read`](Self::read), but where a client has waited
-    /// only of the key that is ready, and there a value of another kind is none.
+    /// The collection that a key holds, as [`peek`](Self::peek) finds it.
+    pub(crate) fn peek_at<C: Collection>(&mut self, key: &[u8]) -> Result<Option<&C>, Refusal> {
+        match self.peek(key) {
+            None => Ok(None),
+            Some(entry) => entry.value().and_then(C::of).map(Some).ok_or(WRONG_TYPE),
+        }
+    }
+
+    /// The collection that a command takes from, or waits for: as [`peek_at`](Self::peek_at), but where a client has
+    /// waited only of the key that is ready, and there a value of another kind is none.
     pub(crate) fn awaited<C: Collection>(&mut self, key: &[u8]) -> Result<Option<&C>, Refusal> {
         match self.ready {
-            None => self.read(key),
-            Some(ready) if ready == key => Ok(self.read(key).unwrap_or(None)),
+            None => self.peek_at(key),
+            Some(ready) if ready == key => Ok(self.peek_at(key).unwrap_or(None)),
             Some(_) => Ok(None),
         }
     }
@@ -146,17 +191,14 @@ impl Keyspace<'_> {
         key: &[u8],
         change: impl FnOnce(&mut C) -> R,
     ) -> Result<Option<R>, Refusal> {
-        let now_ms = self.now_ms;
         let hash = self.expire(key);
-        let Store { databases, settings, chance, .. } = &mut *self.store;
-        let database = &mut databases[self.database];
-        match database.entries.find(hash, key) {
+        match self.look_up(hash, key, LookUp { counts: false, uses: true }) {
             None => return Ok(None),
             Some(entry) if entry.value().and_then(C::of).is_none() => return Err(WRONG_TYPE),
             Some(_) => {}
         }
+        let database = self.data_mut();
         let changed = database.change(hash, key, |entry| {
-            entry.set_last_use(use_now(settings, chance, Some(entry.last_use()), now_ms));
             let Entry::Big(object) = entry else { return None };
             let collection = C::of_mut(&mut object.value)?;
             let result = change(collection);
@@ -192,10 +234,8 @@ impl Keyspace<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<R, Refusal> {
-        let (now_ms, hash) = (self.now_ms, self.expire(key));
-        let Store { databases, settings, chance, .. } = &mut *self.store;
-        let database = &mut databases[self.database];
-        match database.entries.find(hash, key) {
+        let hash = self.expire(key);
+        match self.look_up(hash, key, LookUp { counts: false, uses: true }) {
             None => {
                 let mut text = Vec::new();
                 let result = change(&mut text);
@@ -205,22 +245,19 @@ impl Keyspace<'_> {
             Some(entry) if entry.as_text().is_none() => return Err(WRONG_TYPE),
             Some(_) => {}
         }
-        let changed = database.change(hash, key, |entry| {
-            let used = use_now(settings, chance, Some(entry.last_use()), now_ms);
-            let result = match entry {
-                Entry::Big(object) => match &mut object.value {
-                    Value::Text(text) => change(text),
-                    _ => return None,
-                },
-                Entry::Small(_) => {
-                    let mut text = entry.as_text().unwrap_or(&[]).to_vec();
-                    let result = change(&mut text);
-                    *entry = Entry::text(key, &text, Form::Raw, entry.deadline_ms());
-                    result
-                }
-            };
-            entry.set_last_use(used);
-            Some(result)
+        let changed = self.data_mut().change(hash, key, |entry| match entry {
+            Entry::Big(object) => match &mut object.value {
+                Value::Text(text) => Some(change(text)),
+                _ => None,
+            },
+            Entry::Small(_) => {
+                let (deadline_ms, last_use) = (entry.deadline_ms(), entry.last_use());
+                let mut text = entry.as_text().unwrap_or(&[]).to_vec();
+                let result = change(&mut text);
+                *entry = Entry::of_text(key, text, Form::Raw, deadline_ms);
+                entry.set_last_use(last_use);
+                Some(result)
+            }
         });
         changed.flatten().ok_or(WRONG_TYPE)
     }
@@ -234,9 +271,8 @@ impl Keyspace<'_> {
         deadline_ms: Option<u64>,
     ) {
         let hash = self.store.hash(key);
-        let Store { databases, settings, chance, .. } = &mut *self.store;
-        let database = &mut databases[self.database];
-        let used = use_now(settings, chance, None, self.now_ms);
+        let used = self.use_over(hash, key);
+        let database = self.data_mut();
         let is_plain = deadline_ms.is_none() && form == Form::Whole;
         if is_plain && database.overwrite(hash, key, value, used) {
             return;
@@ -249,9 +285,27 @@ impl Keyspace<'_> {
     /// Puts an entry in the place of whatever its key holds.
     pub(crate) fn put(&mut self, mut entry: Entry) {
         let hash = self.store.hash(entry.key());
+        entry.set_last_use(self.use_over(hash, entry.key()));
+        self.data_mut().insert(hash, entry);
+    }
+
+    /// Puts an entry that had another key, or was in another database: it keeps how it was used, and is used by that.
+    pub(crate) fn put_moved(&mut self, mut entry: Entry) {
+        let hash = self.store.hash(entry.key());
         let Store { databases, settings, chance, .. } = &mut *self.store;
-        entry.set_last_use(use_now(settings, chance, None, self.now_ms));
+        entry.set_last_use(use_now(settings, chance, Some(entry.last_use()), self.now_ms));
         databases[self.database].insert(hash, entry);
+    }
+
+    /// The use of a value that is put in the place of whatever a key holds: where uses are counted, it goes on from
+    /// those of that, as in Redis.
+    fn use_over(&mut self, hash: u64, key: &[u8]) -> u32 {
+        let Store { databases, settings, chance, .. } = &mut *self.store;
+        let there = settings.eviction.counts_uses().then(|| {
+            let found = databases[self.database].entries.find(hash, key);
+            found.filter(|entry| !is_due(entry, self.now_ms)).map(Entry::last_use)
+        });
+        use_now(settings, chance, there.flatten(), self.now_ms)
     }
 
     /// Puts a collection in the place of whatever a key holds; nothing, if it is empty. True if that is a change.
@@ -301,7 +355,7 @@ impl Keyspace<'_> {
 
     /// True if an entry's time is up.
     pub(crate) fn is_due(&self, entry: &Entry) -> bool {
-        entry.deadline_ms().is_some_and(|deadline_ms| deadline_ms < self.now_ms)
+        is_due(entry, self.now_ms)
     }
 
     /// An event of a key.
@@ -396,8 +450,7 @@ impl Keyspace<'_> {
         if database.deadlines() == 0 {
             return hash;
         }
-        let deadline_ms = database.entries.find(hash, key).and_then(Entry::deadline_ms);
-        if deadline_ms.is_some_and(|deadline_ms| deadline_ms < self.now_ms) {
+        if database.entries.find(hash, key).is_some_and(|entry| is_due(entry, self.now_ms)) {
             self.store.expire(self.database, hash, key, self.effects);
             self.effects.changes += 1;
             if !self.is_abroad {
@@ -424,6 +477,10 @@ impl Keyspace<'_> {
         }
         self.effects.logged = Logged::Instead(commands);
     }
+}
+
+fn is_due(entry: &Entry, now_ms: u64) -> bool {
+    entry.deadline_ms().is_some_and(|deadline_ms| deadline_ms < now_ms)
 }
 
 /// True if an argument is this word, which is in lower case.

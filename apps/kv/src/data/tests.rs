@@ -345,6 +345,36 @@ fn what_is_due_in_another_database_is_replaced_there_in_the_log_too() {
 }
 
 #[test]
+fn what_stands_in_the_place_of_a_value_goes_on_with_its_uses() {
+    let mut store = Store::with_seed(1);
+    store.settings_mut().eviction = Eviction::AllKeysLfu;
+    (store.settings_mut().lfu_log_factor, store.settings_mut().lfu_decay_minutes) = (0, 0);
+    for (commands, key, uses) in [
+        ("set k 1", "k", 5),
+        ("get k; get k", "k", 7),
+        ("set k 2", "k", 8),
+        ("set k 2 ex 100", "k", 9),
+        ("incr k", "k", 10),
+        ("incrbyfloat k 0.5", "k", 11),
+        ("append k 5", "k", 12),
+        ("mset k a other b", "k", 13),
+        ("rename k r", "r", 14),
+        ("sadd s a; sunionstore r s", "r", 15),
+        ("zadd z 1 a; zunionstore r 1 z", "r", 16),
+        ("set t a; bitop not r t", "r", 17),
+        ("move r 1; swapdb 0 1", "r", 18),
+        ("copy r c", "c", 5),
+        ("set d a px 10", "d", 5),
+    ] {
+        commands.split("; ").for_each(|command| drop(ask(&mut store, 1_000, command)));
+        let reply = ask(&mut store, 1_000, &format!("object|freq of {key}")).0;
+        assert_eq!(reply, format!(":{uses}\r\n"), "{commands}");
+    }
+    ask(&mut store, 2_000, "set d b");
+    assert_eq!(ask(&mut store, 2_000, "object|freq of d").0, ":5\r\n", "what was due was another");
+}
+
+#[test]
 fn bitop_goes_on_with_zeros_behind_a_shorter_string() {
     let mut store = Store::with_seed(1);
     let long = "a".repeat(2_000);

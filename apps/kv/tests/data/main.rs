@@ -8,3 +8,4 @@ mod cts;
 mod excused;
 mod judge;
 mod replay;
+mod uses;

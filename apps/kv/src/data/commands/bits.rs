@@ -42,7 +42,6 @@ fn setbit(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
         b"1" => 1,
         _ => return Err(refusal("ERR bit is not an integer or out of range")),
     };
-    keys.text(args[1])?;
     let (before, grows) = keys.edit_text(args[1], |text| {
         let grows = text.len() < at / 8 + 1;
         text.resize(text.len().max(at / 8 + 1), 0);
@@ -157,6 +156,7 @@ fn bitpos(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
     });
     DONE
 }
+
 /// How several strings become one.
 #[derive(Clone, Copy)]
 enum Operation {
@@ -192,7 +192,6 @@ impl Operation {
     }
 }
 
-
 fn bitop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let operation = match () {
         () if is(args[1], "and") => Operation::And,
@@ -207,10 +206,10 @@ fn bitop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let mut len = 0;
     for key in &args[3..] {
         len = len.max(keys.text(key)?.map_or(0, <[u8]>::len));
+    }
     // Read where they are: the copies of many would take what no limit counts.
     let texts = args[3..].iter().map(|key| keys.held_text(key).unwrap_or(&[]));
     let result = operation.of(texts, len);
-    }
     let is_changed = match result.is_empty() {
         true => keys.take(args[2]).is_some(),
         false => {
@@ -370,7 +369,6 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
         steps.iter().for_each(|((field, _), _)| reply.integer(field.get(text)));
         return DONE;
     }
-    keys.text(args[1])?;
     // As in Redis, the string grows to the furthest field that is written, even if nothing is written there.
     let written = steps.iter().filter(|((_, step), _)| !matches!(step, Step::Get));
     let end = written.map(|((field, _), _)| field.end()).max().unwrap_or(0);

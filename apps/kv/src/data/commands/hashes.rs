@@ -61,8 +61,11 @@ fn set_all(keys: &mut Keyspace<'_>, args: &[&[u8]]) -> Result<usize, Refusal> {
 }
 
 fn hsetnx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let is_there = keys.read::<Hash>(args[1])?.is_some_and(|hash| hash.get(args[2]).is_some());
-    if !is_there {
+    let hash = keys.peek_at::<Hash>(args[1])?;
+    let is_there = hash.is_some_and(|hash| hash.get(args[2]).is_some());
+    if is_there {
+        keys.find_to_change(args[1]);
+    } else {
         set_all(keys, args)?;
     }
     reply.integer(i64::from(!is_there));
@@ -148,7 +151,7 @@ fn hstrlen(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer
 
 fn hincrby(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let added = integer(args[3])?;
-    let value = keys.read::<Hash>(args[1])?.and_then(|hash| hash.get(args[2]));
+    let value = keys.peek_at::<Hash>(args[1])?.and_then(|hash| hash.get(args[2]));
     let not_integer = |_| refusal("ERR hash value is not an integer");
     let number = integer(value.unwrap_or(b"0")).map_err(not_integer)?;
     let sum = number.checked_add(added).ok_or(OVERFLOW)?;
@@ -163,7 +166,7 @@ fn hincrbyfloat(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> A
     let Reading::Finite(added) = Extended::read(args[3]).ok_or(NOT_FLOAT)? else {
         return Err(refusal("ERR value is NaN or Infinity"));
     };
-    let value = keys.read::<Hash>(args[1])?.and_then(|hash| hash.get(args[2]));
+    let value = keys.peek_at::<Hash>(args[1])?.and_then(|hash| hash.get(args[2]));
     let there = Extended::read(value.unwrap_or(b"0"));
     let sum = match there.ok_or(refusal("ERR hash value is not a float"))? {
         Reading::Finite(there) => there.add(added),

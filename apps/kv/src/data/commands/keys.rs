@@ -113,7 +113,7 @@ fn del(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 }
 
 fn exists(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let found = args[1..].iter().filter(|key| keys.exists(key)).count();
+    let found = args[1..].iter().filter(|key| keys.inspect(key).is_some()).count();
     reply.integer(found as i64);
     DONE
 }
@@ -125,7 +125,7 @@ fn touch(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 }
 
 fn kind(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    reply.simple(keys.peek(args[1]).map_or("none", Entry::kind));
+    reply.simple(keys.inspect(args[1]).map_or("none", Entry::kind));
     DONE
 }
 
@@ -154,7 +154,7 @@ fn reply_deadline(
     reply: &mut Reply,
     shown: impl FnOnce(u64) -> u64,
 ) -> Answer {
-    let entry = keys.peek(key);
+    let entry = keys.inspect(key);
     reply.integer(match entry.map(Entry::deadline_ms) {
         None => -2,
         Some(None) => -1,
@@ -214,7 +214,8 @@ fn expire_by(
         let name = String::from_utf8_lossy(args[0]).to_ascii_lowercase();
         Refusal(format!("ERR invalid expire time in '{name}' command").into())
     })?;
-    let there = keys.peek(args[1]).map(|entry| entry.deadline_ms().map(|ms| ms as i64));
+    let entry = keys.find_to_change(args[1]);
+    let there = entry.map(|entry| entry.deadline_ms().map(|ms| ms as i64));
     let is_set = match there {
         None => false,
         Some(None) => !(xx || gt),
@@ -241,7 +242,7 @@ pub(super) fn expire_at(keys: &mut Keyspace<'_>, key: &[u8], deadline_ms: i64) {
 }
 
 fn persist(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let has_deadline = keys.peek(args[1]).and_then(Entry::deadline_ms).is_some();
+    let has_deadline = keys.find_to_change(args[1]).and_then(Entry::deadline_ms).is_some();
     if has_deadline {
         keys.set_deadline(args[1], None);
         keys.changed(args[1], generic("persist"), 1);
@@ -352,9 +353,11 @@ fn renamenx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     if !keys.exists(args[1]) {
         return Err(NO_KEY);
     }
-    let is_new = !keys.exists(args[2]);
+    let is_new = keys.find_to_change(args[2]).is_none();
     if is_new {
         rename_to(keys, args[1], args[2])?;
+    } else {
+        keys.find_to_change(args[1]);
     }
     reply.integer(i64::from(is_new));
     DONE
@@ -362,11 +365,11 @@ fn renamenx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
 
 fn rename_to(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8]) -> Result<(), Refusal> {
     if from == to {
-        return if keys.exists(from) { Ok(()) } else { Err(NO_KEY) };
+        return keys.find_to_change(from).map(|_| ()).ok_or(NO_KEY);
     }
     let entry = keys.take(from).ok_or(NO_KEY)?;
     keys.take(to);
-    keys.put(entry.renamed(to));
+    keys.put_moved(entry.renamed(to));
     keys.effects.touch(keys.database, from);
     keys.notify(from, generic("rename_from"));
     keys.changed(to, generic("rename_to"), 1);
@@ -398,7 +401,7 @@ fn copy(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         return DONE;
     };
     let is_copied = keys.in_database(other, |keys| {
-        let is_copied = replaces || !keys.exists(to);
+        let is_copied = replaces || keys.find_to_change(to).is_none();
         if is_copied {
             keys.take(to);
             keys.put(entry.renamed(to));
@@ -422,11 +425,12 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     if other == keys.database {
         return Err(SAME_OBJECT);
     }
-    let is_moved = keys.exists(key) && !keys.in_database(other, |keys| keys.exists(key));
+    let is_there = |keys: &mut Keyspace<'_>| keys.find_to_change(key).is_some();
+    let is_moved = keys.exists(key) && !keys.in_database(other, is_there);
     if is_moved && let Some(entry) = keys.take(key) {
         keys.notify(key, generic("move_from"));
         keys.in_database(other, |keys| {
-            keys.put(entry);
+            keys.put_moved(entry);
             log_copy(keys, key, key, other);
             keys.notify(key, generic("move_to"));
         });
@@ -437,7 +441,7 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
 }
 
 fn object_encoding(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    match keys.peek(args[2]) {
+    match keys.inspect(args[2]) {
         Some(entry) => reply.bulk(entry.encoding().as_bytes()),
         None => reply.null(),
     }
@@ -445,7 +449,7 @@ fn object_encoding(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 }
 
 fn object_refcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    match keys.peek(args[2]) {
+    match keys.inspect(args[2]) {
         Some(entry) => {
             let number = entry.as_text().and_then(numbers::integer);
             let is_shared = entry.encoding() == "int"
@@ -459,7 +463,7 @@ fn object_refcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 
 fn object_idletime(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (now_ms, counts_uses) = (keys.now_ms, keys.store.settings.eviction.counts_uses());
-    match keys.peek(args[2]) {
+    match keys.inspect(args[2]) {
         None => reply.null(),
         Some(_) if counts_uses => {
             return Err(refusal(
@@ -475,7 +479,7 @@ fn object_idletime(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 
 fn object_freq(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (now_ms, settings) = (keys.now_ms, keys.store.settings.clone());
-    match keys.peek(args[2]) {
+    match keys.inspect(args[2]) {
         None => reply.null(),
         Some(_) if !settings.eviction.counts_uses() => {
             return Err(refusal(

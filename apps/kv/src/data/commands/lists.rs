@@ -112,7 +112,7 @@ fn push(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) ->
 }
 
 fn push_if_there(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) -> Answer {
-    if keys.read::<List>(args[1])?.is_none() {
+    if keys.peek_at::<List>(args[1])?.is_none() {
         reply.integer(0);
         return DONE;
     }
@@ -143,7 +143,7 @@ fn pop(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) -> 
         return Err(wrong_arity(args[0]));
     }
     let wanted = count(wanted)?;
-    let Some(list) = keys.read::<List>(key)? else {
+    let Some(list) = keys.peek_at::<List>(key)? else {
         reply.null_array();
         return DONE;
     };
@@ -258,7 +258,7 @@ fn lrem(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
 }
 
 fn lset(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let len = keys.read::<List>(args[1])?.ok_or(NO_KEY)?.len();
+    let len = keys.peek_at::<List>(args[1])?.ok_or(NO_KEY)?.len();
     let at = position(integer(args[2])?, len).ok_or(refusal("ERR index out of range"))?;
     keys.edit(args[1], |list: &mut List| list.set(at, args[3]))?;
     keys.changed(args[1], list("lset"), 1);
@@ -386,8 +386,9 @@ fn move_value(
     if keys.awaited::<List>(source)?.is_none() {
         return Ok(false);
     }
-    keys.read::<List>(destination)?;
+    keys.peek_at::<List>(destination)?;
     let value = if source == destination {
+        keys.find_to_change(destination);
         // Not out and in again: a list of one would be gone between, with its deadline.
         keys.edit(source, |list: &mut List| {
             let at = if from == End::Left { 0 } else { list.len() - 1 };

@@ -112,7 +112,7 @@ fn spop(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     }
     let wanted = args.get(2).map(|arg| count(arg)).transpose()?;
     let mut chance = keys.draws();
-    let Some(set) = keys.read::<Set>(args[1])? else {
+    let Some(set) = keys.peek_at::<Set>(args[1])? else {
         if wanted.is_some() {
             reply.set(0)
         } else {
@@ -172,13 +172,17 @@ fn srandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
 
 fn smove(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (from, to, member) = (args[1], args[2], args[3]);
-    let Some(set) = keys.read::<Set>(from)? else {
+    let Some(set) = keys.peek_at::<Set>(from)? else {
+        keys.find_to_change(to);
         reply.integer(0);
         return DONE;
     };
     let is_member = set.contains(member);
-    keys.read::<Set>(to)?;
-    if is_member && from != to {
+    keys.peek_at::<Set>(to)?;
+    if !is_member || from == to {
+        keys.find_to_change(from);
+        keys.find_to_change(to);
+    } else {
         keys.edit(from, |set: &mut Set| set.remove(member))?;
         let is_new = keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
         keys.changed(from, event::set("srem"), 1);

@@ -116,7 +116,7 @@ fn add(
     }
     let scores = pairs.iter().map(|[score, _]| numbers::double(score).ok_or(NOT_FLOAT));
     let scores: Vec<f64> = scores.collect::<Result<_, _>>()?;
-    if keys.read::<Sorted>(key)?.is_none() && if_there {
+    if keys.peek_at::<Sorted>(key)?.is_none() && if_there {
         if adds {
             reply.null()
         } else {
@@ -275,7 +275,6 @@ fn pop(keys: &mut Keyspace<'_>, args: &[&[u8]], end: End, reply: &mut Reply) -> 
         return Err(SYNTAX);
     }
     let wanted = args.get(2).map(|arg| count(arg)).transpose()?;
-    keys.read::<Sorted>(args[1])?;
     let taken = take(keys, args[1], end, wanted.unwrap_or(1))?;
     let nests = wanted.is_some() && reply.protocol() == Protocol::Resp3;
     reply.array(if nests { taken.len() } else { taken.len() * 2 });

@@ -142,6 +142,7 @@ fn set(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let there = keys.peek(key);
     let is_refused = if there.is_some() { options.if_missing } else { options.if_there };
     if is_refused {
+        keys.find_to_change(key);
         if !options.returns {
             reply.null();
         }
@@ -170,7 +171,7 @@ fn log_set(keys: &mut Keyspace<'_>, key: &[u8], value: &[u8], deadline_ms: Optio
 }
 
 fn setnx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let is_new = !keys.exists(args[1]);
+    let is_new = keys.find_to_change(args[1]).is_none();
     if is_new {
         keys.set_text(args[1], args[2], Form::Whole, None);
         keys.changed(args[1], SET, 1);
@@ -255,7 +256,7 @@ fn msetnx(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
     if args.len().is_multiple_of(2) {
         return Err(wrong_arity(args[0]));
     }
-    let are_new = !args[1..].iter().step_by(2).any(|key| keys.exists(key));
+    let are_new = !args[1..].iter().step_by(2).any(|key| keys.find_to_change(key).is_some());
     if are_new {
         set_all(keys, args)?;
     }
@@ -277,7 +278,7 @@ fn set_all(keys: &mut Keyspace<'_>, args: &[&[u8]]) -> Result<(), Refusal> {
 
 fn append(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (key, added) = (args[1], args[2]);
-    let len = match keys.text(key)? {
+    let len = match keys.peek_text(key)? {
         None => {
             keys.set_text(key, added, Form::Whole, None);
             added.len()
@@ -317,7 +318,7 @@ fn decrby(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
 }
 
 fn add(keys: &mut Keyspace<'_>, key: &[u8], added: i64, reply: &mut Reply) -> Answer {
-    let number = integer(keys.text(key)?.unwrap_or(b"0"))?;
+    let number = integer(keys.peek_text(key)?.unwrap_or(b"0"))?;
     let sum = number.checked_add(added).ok_or(OVERFLOW)?;
     let deadline_ms = keys.peek(key).and_then(Entry::deadline_ms);
     keys.set_text(key, IntegerText::new(sum).bytes(), Form::Whole, deadline_ms);
@@ -328,7 +329,7 @@ fn add(keys: &mut Keyspace<'_>, key: &[u8], added: i64, reply: &mut Reply) -> An
 
 fn incrbyfloat(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let key = args[1];
-    let there = Extended::read(keys.text(key)?.unwrap_or(b"0")).ok_or(NOT_FLOAT)?;
+    let there = Extended::read(keys.peek_text(key)?.unwrap_or(b"0")).ok_or(NOT_FLOAT)?;
     let added = Extended::read(args[2]).ok_or(NOT_FLOAT)?;
     let sum = match (there, added) {
         (Reading::Finite(there), Reading::Finite(added)) => there.add(added),
@@ -358,7 +359,7 @@ fn setrange(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     let (key, value) = (args[1], args[3]);
     let offset = usize::try_from(integer(args[2])?);
     let offset = offset.map_err(|_| refusal("ERR offset is out of range"))?;
-    let len = keys.text(key)?.map_or(0, <[u8]>::len);
+    let len = keys.peek_text(key)?.map_or(0, <[u8]>::len);
     if value.is_empty() {
         reply.integer(len as i64);
         return DONE;
