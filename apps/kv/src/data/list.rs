@@ -95,22 +95,29 @@ impl List {
 
     /// Removes the entries of this range, which is in the list.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
+        let Some((first, mut at)) = self.locate(range.start) else { return };
         let mut count = range.len();
-        while count > 0 {
-            let Some((chunk, at)) = self.locate(range.start) else { return };
-            let entries = &mut self.chunks[chunk];
+        // Chunks that lose all they have stand side by side, and go at once.
+        let (mut kept_before, mut emptied) = (first, 0);
+        for entries in self.chunks.range_mut(first..) {
+            if count == 0 {
+                break;
+            }
             let before = entries.size();
             let removed = count.min(entries.len() - at);
             if removed == entries.len() {
-                self.chunks.remove(chunk);
                 self.size -= before;
+                emptied += 1;
             } else {
                 entries.remove(at, removed);
                 self.size = self.size - before + entries.size();
+                kept_before += usize::from(emptied == 0 && count > removed);
             }
             self.len -= removed;
             count -= removed;
+            at = 0;
         }
+        self.chunks.drain(kept_before..kept_before + emptied);
     }
 
     /// Removes up to `max` entries equal to `value`, from the left or the right; how many.
@@ -201,6 +208,19 @@ impl Pieces for List {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// To walk to each chunk of them from an end would take hours.
+    #[test]
+    fn a_million_chunks_go_at_once() {
+        let chunk: Packed = [&b"v"[..]].into_iter().collect();
+        let (len, size) = (1_000_000, 1_000_000 * chunk.size());
+        let mut list = List { chunks: vec![chunk; len].into(), len, size };
+        list.remove(600_000..len);
+        list.remove(1..500_000);
+        assert_eq!((list.len(), list.chunks.len()), (100_001, 100_001));
+        list.remove(0..100_001);
+        assert_eq!((list.len(), list.chunks.len(), list.size), (0, 0, 0));
+    }
 
     proptest! {
         #[test]
