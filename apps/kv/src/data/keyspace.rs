@@ -45,6 +45,8 @@ pub(crate) const OUT_OF_RANGE: Refusal = refusal("ERR value is out of range");
 pub(crate) const NOT_SYMMETRIC: Refusal = refusal(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
+pub(crate) const NOT_32_BITS: Refusal =
+    refusal("ERR value is out of range, value must between -2147483648 and 2147483647");
 pub(crate) const NOT_POSITIVE: Refusal = refusal("ERR value is out of range, must be positive");
 pub(crate) const NO_KEY: Refusal = refusal("ERR no such key");
 pub(crate) const SAME_OBJECT: Refusal = refusal("ERR source and destination objects are the same");

@@ -4,6 +4,7 @@
 #[path = "../client/mod.rs"]
 mod client;
 mod commands;
+mod corners;
 mod cts;
 mod excused;
 mod judge;

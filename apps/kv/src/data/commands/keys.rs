@@ -376,9 +376,10 @@ fn rename_to(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8]) -> Result<(), Refu
     Ok(())
 }
 
-/// The number of a database.
+/// The number of a database. Redis reads 32 bits.
 fn database(arg: &[u8]) -> Result<usize, Refusal> {
-    let number = usize::try_from(integer(arg)?).ok().filter(|number| *number < DATABASES);
+    let number = i32::try_from(integer(arg)?).map_err(|_| NOT_32_BITS)?;
+    let number = usize::try_from(number).ok().filter(|number| *number < DATABASES);
     number.ok_or(DATABASE_RANGE)
 }
 
@@ -575,9 +576,10 @@ fn flush(keys: &mut Keyspace<'_>, number: usize) {
 }
 
 fn swapdb(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let first = integer(args[1]).map_err(|_| refusal("ERR invalid first DB index"))?;
-    let second = integer(args[2]).map_err(|_| refusal("ERR invalid second DB index"))?;
-    let number = |index: i64| usize::try_from(index).ok().filter(|number| *number < DATABASES);
+    let index = |arg: &[u8]| integer(arg).ok().and_then(|index| i32::try_from(index).ok());
+    let first = index(args[1]).ok_or(refusal("ERR invalid first DB index"))?;
+    let second = index(args[2]).ok_or(refusal("ERR invalid second DB index"))?;
+    let number = |index: i32| usize::try_from(index).ok().filter(|number| *number < DATABASES);
     let (Some(one), Some(other)) = (number(first), number(second)) else {
         return Err(DATABASE_RANGE);
     };
