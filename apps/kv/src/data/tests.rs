@@ -406,6 +406,26 @@ fn bitop_goes_on_with_zeros_behind_a_shorter_string() {
     assert!(ask(&mut store, 1_000, "bitop or r a s").0.starts_with("-WRONGTYPE"));
 }
 
+#[test]
+fn what_is_drawn_has_a_limit_in_bytes() {
+    let mut store = Store::with_seed(1);
+    let long = "m".repeat(1 << 20);
+    for command in [
+        format!("sadd s {long}"),
+        format!("hset h f {long}"),
+        format!("zadd z 1 {long}"),
+        "sadd t a".into(),
+    ] {
+        ask(&mut store, 1_000, &command);
+    }
+    for command in ["srandmember s", "hrandfield h", "zrandmember z"] {
+        let refused = ask(&mut store, 1_000, &format!("{command} -3000")).0;
+        assert_eq!(refused, "-ERR value is out of range\r\n", "{command}");
+        assert!(ask(&mut store, 1_000, &format!("{command} -2")).0.starts_with("*2\r\n"));
+    }
+    assert!(ask(&mut store, 1_000, "srandmember t -1000000").0.starts_with("*1000000\r\n"));
+}
+
 /// The scores that Redis 7.0 answers with.
 #[test]
 fn scores_that_are_no_number_are_zero_and_a_zero_keeps_its_sign_in_a_reply() {

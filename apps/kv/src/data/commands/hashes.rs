@@ -6,7 +6,7 @@ use super::super::keyspace::*;
 use super::super::numbers::IntegerText;
 use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
-use super::{Drawn, draw_different};
+use super::{Drawn, check_drawn, draw_different};
 use crate::command::Command;
 use crate::event::hash;
 use laneway_resp::{Protocol, Reply};
@@ -197,6 +197,7 @@ fn hrandfield(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Ans
             return DONE;
         }
         Some(Drawn::Any(count)) => {
+            check_drawn(count, hash.len(), hash.bytes())?;
             let draws = std::iter::repeat_with(|| hash.random(&mut chance).unwrap_or_default());
             begin_pairs(reply, count, with_values);
             draws.take(count).for_each(|(f, v)| reply_pair(reply, f, with_values.then_some(v)));

@@ -32,6 +32,8 @@ pub static COMMANDS: &[&[Command]] = &[
 
 /// So many members are drawn at once, and no more: a client names the number, and members may be drawn twice.
 const DRAWN_MAX: i64 = 16 << 20;
+/// And no more than so many bytes of them, by what a member takes on average.
+const DRAWN_BYTES_MAX: usize = 2 << 30;
 
 /// When a timeout in seconds is over; never, if it is 0.
 fn until(timeout: &[u8], now_ms: u64) -> Result<Option<u64>, Refusal> {
@@ -85,6 +87,13 @@ impl Drawn {
         };
         Ok((Some(drawn), is_paired))
     }
+}
+
+/// Refuses to draw so many of `len` members, which take these bytes together, if the reply would be too long: a member
+/// of a megabyte that is drawn a million times is a terabyte.
+fn check_drawn(count: usize, len: usize, bytes: usize) -> Result<(), Refusal> {
+    let drawn_bytes = (bytes / len.max(1)).saturating_mul(count);
+    if drawn_bytes > DRAWN_BYTES_MAX { Err(OUT_OF_RANGE) } else { Ok(()) }
 }
 
 /// `count` of `len` different things by chance: `draw` draws one, `all` has them all. Where nearly all are wanted,

@@ -3,7 +3,7 @@
 use super::super::keyspace::*;
 use super::super::set::Set;
 use super::keys::{Scan, cursor, reply_scan};
-use super::{Drawn, draw_different, stored};
+use super::{Drawn, check_drawn, draw_different, stored};
 use crate::command::{Command, Flags};
 use crate::event::{self, Event};
 use laneway_random::Random;
@@ -161,6 +161,7 @@ fn srandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
             drawn.iter().for_each(|member| reply.bulk(member));
         }
         Some(Drawn::Any(count)) => {
+            check_drawn(count, set.len(), set.bytes())?;
             reply.array(count);
             for _ in 0..count {
                 reply.bulk(&set.random(&mut chance).unwrap_or_default());

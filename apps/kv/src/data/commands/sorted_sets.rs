@@ -5,7 +5,7 @@ use super::super::numbers;
 use super::super::sorted::{Items, Sorted};
 use super::keys::{Scan, cursor, reply_scan};
 use super::sets::reply_changes;
-use super::{Drawn, draw_different};
+use super::{Drawn, check_drawn, draw_different};
 use crate::command::{Command, Flags, Outcome};
 use crate::event::{Event, sorted};
 use laneway_random::Random;
@@ -394,7 +394,10 @@ fn zrandmember(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> An
             sorted.visit(rank..rank + 1, false, |member, _| reply.bulk(member));
             return DONE;
         }
-        Some(Drawn::Any(count)) => (0..count).map(|_| chance.index(len)).collect(),
+        Some(Drawn::Any(count)) => {
+            check_drawn(count, len, sorted.bytes())?;
+            (0..count).map(|_| chance.index(len)).collect()
+        }
         Some(Drawn::Different(count)) => {
             let draw = |chance: &mut Random| Some(chance.index(len));
             draw_different(count, len, &mut chance, draw, || (0..len).collect())
