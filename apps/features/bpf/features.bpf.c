@@ -120,6 +120,9 @@ static __always_inline bool within_rate(struct lw_scratch *s, __u64 now_ns)
 	if (!lw_rate_interval_ns)
 		return true;
 	due = s->rate_due_ns > now_ns ? s->rate_due_ns : now_ns;
+	/* Further ahead than any schedule: a time was wrong. It never is here, and in user space it begins anew so. */
+	if (due - now_ns > lw_rate_burst_ns + lw_rate_interval_ns + LW_CLOCK_BEHIND_NS)
+		due = now_ns;
 	if (due - now_ns > lw_rate_burst_ns)
 		return false;
 	s->rate_due_ns = due + lw_rate_interval_ns;
