@@ -1,4 +1,4 @@
-//! What a command takes beside the data while it is done. A program of its own: other tests would take memory beside it.
+//! What a command takes beside the data while it is done. A program of its own: other tests would take memory as well.
 
 use laneway_kv::{Call, DATA_COMMANDS, Effects, Run, Store};
 use laneway_resp::Reply;

@@ -310,7 +310,8 @@ fn until_member(world: &World, interface: &str) {
 fn on_lanes_of_interfaces_one_that_is_gone_is_reported_and_the_others_go_on() {
     let Some(world) = World::new() else { return };
     let rules = world.rules("rules.toml", RULES);
-    for lane in ["packet", "afxdp", "dpdk:net_af_packet,no-huge", "xdp"] {
+    // DPDK's port takes `out0` down, and the kernel forgets the neighbours there that lane xdp needs.
+    for lane in ["xdp", "packet", "afxdp", "dpdk:net_af_packet,no-huge"] {
         let in_kernel = lane == "xdp";
         if lane.starts_with("dpdk") && !laneway_dpdk::DpdkLane::is_built() {
             skip("this program carries no DPDK");

@@ -71,20 +71,20 @@ impl Database {
         self.deadlines.first().map(|(deadline_ms, _)| *deadline_ms)
     }
 
-    /// Puts an entry in the place of the one with its key, or adds it.
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry) {
+    /// Puts an entry in the place of the one with its key, or adds it. True if it is new.
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry) -> bool {
         self.before_change(hash);
         self.bytes += entry.bytes();
         if let Some(deadline_ms) = entry.deadline_ms() {
             self.deadlines.insert((deadline_ms, hash));
         }
         let after = entry.deadline_ms();
-        if let Some(before) = self.entries.put(hash, entry) {
-            self.bytes -= before.bytes();
-            if before.deadline_ms() != after {
-                self.forget_deadline(hash, before.deadline_ms());
-            }
+        let Some(before) = self.entries.put(hash, entry) else { return true };
+        self.bytes -= before.bytes();
+        if before.deadline_ms() != after {
+            self.forget_deadline(hash, before.deadline_ms());
         }
+        false
     }
 
     pub(super) fn remove(&mut self, hash: u64, key: &[u8]) -> Option<Entry> {

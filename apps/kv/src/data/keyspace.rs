@@ -9,7 +9,7 @@ use super::numbers;
 use super::store::{Store, use_now};
 use crate::command::{Call, Command, Flags, Keys, Outcome, Run};
 use crate::effects::{Effects, LogCommand, Logged, deletion};
-use crate::event::{DELETED, Event};
+use crate::event::{CREATED, DELETED, Event, MISSED};
 use laneway_random::Random;
 use laneway_resp::{Protocol, Reply};
 use std::borrow::Cow;
@@ -67,7 +67,11 @@ struct LookUp {
     counts: bool,
     /// The entry is used by it.
     uses: bool,
+    /// A key that is not there has an event.
+    notifies: bool,
 }
+
+const TO_CHANGE: LookUp = LookUp { counts: false, uses: true, notifies: false };
 
 /// The keys of one database at one time.
 pub(crate) struct Keyspace<'k> {
@@ -102,27 +106,40 @@ impl Keyspace<'_> {
     /// The entry of a key, for a command that reads its value.
     pub(crate) fn find(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
-        self.look_up(hash, key, LookUp { counts: true, uses: true })
+        self.look_up(hash, key, LookUp { counts: true, uses: true, notifies: true })
     }
 
     /// The entry of a key, for a command that may change it.
     pub(crate) fn find_to_change(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
-        self.look_up(hash, key, LookUp { counts: false, uses: true })
+        self.look_up(hash, key, TO_CHANGE)
     }
 
     /// The entry of a key, for a command that asks about it and does not use it: its type, its deadline.
     pub(crate) fn inspect(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
-        self.look_up(hash, key, LookUp { counts: true, uses: false })
+        self.look_up(hash, key, LookUp { counts: true, uses: false, notifies: true })
+    }
+
+    /// The entry of a key, for OBJECT, which asks about what is stored.
+    pub(crate) fn inspect_object(&mut self, key: &[u8]) -> Option<&Entry> {
+        let hash = self.expire(key);
+        self.look_up(hash, key, LookUp { counts: true, uses: false, notifies: false })
     }
 
     fn look_up(&mut self, hash: u64, key: &[u8], leaves: LookUp) -> Option<&Entry> {
         let Store { databases, settings, chance, counts, .. } = &mut *self.store;
         let found = databases[self.database].entries.find_mut(hash, key);
         if leaves.counts {
-            let count = if found.is_some() { &mut counts.hits } else { &mut counts.misses };
-            *count += 1;
+            match found {
+                Some(_) => counts.hits += 1,
+                None => {
+                    counts.misses += 1;
+                    if leaves.notifies {
+                        self.effects.notify(self.database, key, MISSED);
+                    }
+                }
+            }
         }
         let entry = found?;
         if leaves.uses {
@@ -194,7 +211,7 @@ impl Keyspace<'_> {
         change: impl FnOnce(&mut C) -> R,
     ) -> Result<Option<R>, Refusal> {
         let hash = self.expire(key);
-        match self.look_up(hash, key, LookUp { counts: false, uses: true }) {
+        match self.look_up(hash, key, TO_CHANGE) {
             None => return Ok(None),
             Some(entry) if entry.value().and_then(C::of).is_none() => return Err(WRONG_TYPE),
             Some(_) => {}
@@ -237,7 +254,7 @@ impl Keyspace<'_> {
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<R, Refusal> {
         let hash = self.expire(key);
-        match self.look_up(hash, key, LookUp { counts: false, uses: true }) {
+        match self.look_up(hash, key, TO_CHANGE) {
             None => {
                 let mut text = Vec::new();
                 let result = change(&mut text);
@@ -272,7 +289,7 @@ impl Keyspace<'_> {
         form: Form,
         deadline_ms: Option<u64>,
     ) {
-        let hash = self.store.hash(key);
+        let hash = self.expire(key);
         let used = self.use_over(hash, key);
         let database = self.data_mut();
         let is_plain = deadline_ms.is_none() && form == Form::Whole;
@@ -281,22 +298,31 @@ impl Keyspace<'_> {
         }
         let mut entry = Entry::text(key, value, form, deadline_ms);
         entry.set_last_use(used);
-        database.insert(hash, entry);
+        self.insert(hash, entry);
     }
 
     /// Puts an entry in the place of whatever its key holds.
     pub(crate) fn put(&mut self, mut entry: Entry) {
-        let hash = self.store.hash(entry.key());
+        let hash = self.expire(entry.key());
         entry.set_last_use(self.use_over(hash, entry.key()));
-        self.data_mut().insert(hash, entry);
+        self.insert(hash, entry);
     }
 
     /// Puts an entry that had another key, or was in another database: it keeps how it was used, and is used by that.
     pub(crate) fn put_moved(&mut self, mut entry: Entry) {
         let hash = self.store.hash(entry.key());
-        let Store { databases, settings, chance, .. } = &mut *self.store;
+        let Store { settings, chance, .. } = &mut *self.store;
         entry.set_last_use(use_now(settings, chance, Some(entry.last_use()), self.now_ms));
-        databases[self.database].insert(hash, entry);
+        self.insert(hash, entry);
+    }
+
+    fn insert(&mut self, hash: u64, entry: Entry) {
+        let is_wanted = self.effects.wants_events.has(CREATED);
+        let key: Option<Box<[u8]>> = is_wanted.then(|| entry.key().into());
+        let is_new = self.data_mut().insert(hash, entry);
+        if let Some(key) = key.filter(|_| is_new) {
+            self.notify(&key, CREATED);
+        }
     }
 
     /// The use of a value that is put in the place of whatever a key holds: where uses are counted, it goes on from
@@ -304,8 +330,7 @@ impl Keyspace<'_> {
     fn use_over(&mut self, hash: u64, key: &[u8]) -> u32 {
         let Store { databases, settings, chance, .. } = &mut *self.store;
         let there = settings.eviction.counts_uses().then(|| {
-            let found = databases[self.database].entries.find(hash, key);
-            found.filter(|entry| !is_due(entry, self.now_ms)).map(Entry::last_use)
+            databases[self.database].entries.find(hash, key).map(Entry::last_use)
         });
         use_now(settings, chance, there.flatten(), self.now_ms)
     }
@@ -379,6 +404,11 @@ impl Keyspace<'_> {
     /// A key changed; the log has the command as it was given, unless something else is logged.
     pub(crate) fn changed(&mut self, key: &[u8], event: Event, changes: u64) {
         self.notify_changed(key, event);
+        self.log_given(key, changes);
+    }
+
+    /// The same without an event.
+    pub(crate) fn log_given(&mut self, key: &[u8], changes: u64) {
         self.effects.touch(self.database, key);
         self.effects.changed(changes);
     }

@@ -420,7 +420,8 @@ fn what_is_drawn_has_a_limit_in_bytes() {
     }
     for command in ["srandmember s", "hrandfield h", "zrandmember z"] {
         let refused = ask(&mut store, 1_000, &format!("{command} -3000")).0;
-        assert_eq!(refused, "-ERR value is out of range\r\n", "{command}");
+        // Not shown, for it is long if it is wrong.
+        assert!(refused == "-ERR value is out of range\r\n", "{command}");
         assert!(ask(&mut store, 1_000, &format!("{command} -2")).0.starts_with("*2\r\n"));
     }
     assert!(ask(&mut store, 1_000, "srandmember t -1000000").0.starts_with("*1000000\r\n"));

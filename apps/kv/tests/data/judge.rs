@@ -61,9 +61,9 @@ fn compare(test: &str, protocol: Protocol, memory_bytes_max: Option<usize>) {
         local.reply.set_protocol(protocol);
     }
     // Expiry and eviction happen when each sees fit.
-    let classes = "Kg$lshz";
-    local.events = Events::parse(classes).expect("each is a class");
-    let mut listener = redis.listen(classes);
+    let classes = format!("Kg$lshz{}", ["", "n", "m", "nm"][draw.index(4)]);
+    local.events = Events::parse(&classes).expect("each is a class");
+    let mut listener = redis.listen(&classes);
     let (mut asked, mut differing): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     let asked_for = std::env::var(MORE).ok();
     let commands = asked_for.map_or(COMMANDS, |text| {

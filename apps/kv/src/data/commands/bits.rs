@@ -398,8 +398,11 @@ fn fields(keys: &mut Keyspace<'_>, args: &[&[u8]], only_reads: bool, reply: &mut
             }
         }
     })?;
-    if grows || changes > 0 {
-        keys.changed(args[1], string("setbit"), changes.max(1));
+    if changes > 0 {
+        keys.changed(args[1], string("setbit"), changes);
+    } else if grows {
+        // No field was set, but there are more bits.
+        keys.log_given(args[1], 1);
     }
     DONE
 }

@@ -429,12 +429,12 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
     let is_there = |keys: &mut Keyspace<'_>| keys.find_to_change(key).is_some();
     let is_moved = keys.exists(key) && !keys.in_database(other, is_there);
     if is_moved && let Some(entry) = keys.take(key) {
-        keys.notify(key, generic("move_from"));
         keys.in_database(other, |keys| {
             keys.put_moved(entry);
             log_copy(keys, key, key, other);
-            keys.notify(key, generic("move_to"));
         });
+        keys.notify(key, generic("move_from"));
+        keys.in_database(other, |keys| keys.notify(key, generic("move_to")));
         keys.log_as(key, &[b"DEL", key]);
     }
     reply.integer(i64::from(is_moved));
@@ -442,7 +442,7 @@ fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answe
 }
 
 fn object_encoding(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    match keys.inspect(args[2]) {
+    match keys.inspect_object(args[2]) {
         Some(entry) => reply.bulk(entry.encoding().as_bytes()),
         None => reply.null(),
     }
@@ -450,7 +450,7 @@ fn object_encoding(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 }
 
 fn object_refcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    match keys.inspect(args[2]) {
+    match keys.inspect_object(args[2]) {
         Some(entry) => {
             let number = entry.as_text().and_then(numbers::integer);
             let is_shared = entry.encoding() == "int"
@@ -464,7 +464,7 @@ fn object_refcount(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 
 fn object_idletime(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (now_ms, counts_uses) = (keys.now_ms, keys.store.settings.eviction.counts_uses());
-    match keys.inspect(args[2]) {
+    match keys.inspect_object(args[2]) {
         None => reply.null(),
         Some(_) if counts_uses => {
             return Err(refusal(
@@ -480,7 +480,7 @@ fn object_idletime(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -
 
 fn object_freq(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (now_ms, settings) = (keys.now_ms, keys.store.settings.clone());
-    match keys.inspect(args[2]) {
+    match keys.inspect_object(args[2]) {
         None => reply.null(),
         Some(_) if !settings.eviction.counts_uses() => {
             return Err(refusal(

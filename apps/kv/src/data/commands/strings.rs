@@ -384,7 +384,9 @@ fn lcs(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         None => Ok(Vec::new()),
         Some(entry) => entry.as_text().map(<[u8]>::to_vec).ok_or_else(not_text),
     };
-    let (one, other) = (text(args[1])?, text(args[2])?);
+    // Both are looked up, whatever the first is.
+    let (one, other) = (text(args[1]), text(args[2]));
+    let (one, other) = (one?, other?);
     let (mut wants_len, mut wants_matches, mut with_len, mut len_min) = (false, false, false, 0);
     let mut options = args[3..].iter();
     while let Some(option) = options.next() {

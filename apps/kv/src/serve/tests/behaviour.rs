@@ -1640,6 +1640,11 @@ fn what_changes_nothing_can_be_configured_all_the_same() {
                 "CONFIG GET notify-keyspace-events",
                 "*2\r\n$22\r\nnotify-keyspace-events\r\n$3\r\nAKE\r\n",
             ),
+            ("CONFIG SET notify-keyspace-events nmAK", "+OK\r\n"),
+            (
+                "CONFIG GET notify-keyspace-events",
+                "*2\r\n$22\r\nnotify-keyspace-events\r\n$3\r\nAKm\r\n",
+            ),
             (
                 "CONFIG SET notify-keyspace-events KEq",
                 &failed(
