@@ -191,14 +191,25 @@ impl Connections {
         let opens = tcp.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST)
             == tcp_flags::SYN
             && tcp.source_port != 0;
-        let is_left = |slot| match self.slots[slot as usize].state() {
+        let known_as = |slot| (self.slots[slot as usize].state(), self.slots[slot as usize].phase);
+        let is_left = |slot| match known_as(slot) {
             // A client that returns to a connection that has ended begins a new one (RFC 9293, 3.6.1;
             // our new number is beyond the old ones).
-            State::TimeWait => opens,
+            (State::TimeWait, _) => opens,
             // The handshake was reset in this turn. smoltcp would begin the next one with a number of its own.
-            State::Listen => true,
+            (State::Listen, _) => true,
+            // It was reset in this turn, or is about to leave its slot.
+            (State::Closed, Phase::HalfOpen | Phase::Lingering) => opens,
             _ => false,
         };
+        if opens
+            && let Some(slot) = known
+            && matches!(known_as(slot), (State::Closed, Phase::Open | Phase::Closing(_)))
+        {
+            // The app has not been shown the end yet. A reset would refuse a peer that may connect in a moment; a SYN
+            // that has no answer is sent again.
+            return Verdict::Drop;
+        }
         let slot = match known {
             Some(slot) if is_left(slot) => {
                 self.release(slot);

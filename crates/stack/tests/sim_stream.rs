@@ -568,6 +568,47 @@ fn a_handshake_in_one_burst_with_the_end_of_another_has_numbers_of_its_own() {
     assert_eq!((counts.total, counts.half_open, counts.slots), (1, 1, 1));
 }
 
+#[test]
+fn a_peer_whose_reset_and_next_syn_come_in_one_burst_is_never_reset() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    let syn = syn(from, near(7));
+    let segment = |flags, (sequence, ack)| segment(from, near(7), flags, sequence, ack);
+    // What the app has seen of the connection that the reset ends: that it opened, that it closed, nothing.
+    for (opened, one_shot) in [(1, false), (1, true), (0, false)] {
+        let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+        bench.app.one_shot = one_shot;
+        let own = answers(&mut bench, &syn)[0].sequence.wrapping_add(1);
+        let mut next = (1001, own);
+        bench.world.inject(PORT, &segment(tcp_flags::ACK, next));
+        if opened == 1 {
+            assert_eq!(answers(&mut bench, &[0xff; 60]), []);
+        }
+        if one_shot {
+            let words = segment_with(from, near(7), (tcp_flags::ACK, 1001, own), 4096, b"over");
+            assert!(!answers(&mut bench, &words).is_empty());
+            assert_eq!(bench.app.closed, [], "the echo is on its way");
+            next = (1005, own.wrapping_add(4));
+            let end = answers(&mut bench, &segment(tcp_flags::ACK, next));
+            assert_eq!(bench.app.closed, [Close::App]);
+            assert!(end.iter().all(|tcp| tcp.flags & tcp_flags::RST == 0), "{end:?}");
+        }
+        assert_eq!(bench.app.opened, opened);
+        bench.world.inject(PORT, &segment(tcp_flags::RST, (next.0, 0)));
+        let is_dropped = opened == 1 && !one_shot;
+        let flags: Vec<_> = answers(&mut bench, &syn).iter().map(|tcp| tcp.flags).collect();
+        if is_dropped {
+            assert_eq!((flags, &bench.app.closed[..]), (vec![], &[Close::Error][..]));
+            let again = answers(&mut bench, &syn);
+            assert_eq!(again.len(), 1, "{again:?}");
+            assert_eq!(again[0].flags, tcp_flags::SYN | tcp_flags::ACK);
+        } else {
+            assert_eq!(flags, [tcp_flags::SYN | tcp_flags::ACK], "{opened} {one_shot}");
+        }
+        let counts = bench.stack.connections();
+        assert_eq!((counts.total, counts.half_open, counts.slots), (1, 1, 1));
+    }
+}
+
 /// A SYN with `options_bytes` of options, none of which says anything.
 fn long_syn(source_port: u16, options_bytes: usize) -> Vec<u8> {
     let tcp = Tcp {
