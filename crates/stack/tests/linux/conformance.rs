@@ -251,6 +251,11 @@ impl<L: FrameLane> StreamRig for Rig<L> {
         self.stream(peer).and_then(|stream| stream.write(bytes).ok()).unwrap_or(0)
     }
 
+    fn write_urgent(&mut self, peer: PeerId, bytes: &[u8]) -> bool {
+        let Some(stream) = self.stream(peer) else { return false };
+        rustix::net::send(stream, bytes, rustix::net::SendFlags::OOB) == Ok(bytes.len())
+    }
+
     fn read(&mut self, peer: PeerId, bytes_max: usize) -> PeerRead {
         let Some(stream) = self.stream(peer) else { return PeerRead::Reset };
         let mut bytes = vec![0; bytes_max];
