@@ -78,7 +78,7 @@ pub(crate) struct ReplyRoom<'a>(&'a mut Reply);
 
 impl phy::TxToken for ReplyRoom<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        // An immediate answer carries no data. Should one, a peer asked for it: that is no reason to stop.
+        // smoltcp may quote what it cannot read; its length is a peer's choice, so it is dropped.
         let Some(bytes) = self.0.bytes.get_mut(..len) else {
             self.0.is_too_long = true;
             return f(&mut vec![0; len]);
