@@ -421,7 +421,8 @@ impl Exit {
         kept
     }
 
-    /// Sends a copy, as far as sample and rate let it: what sampling leaves out costs no rate. Returns the copies handed on, and their bytes.
+    /// Sends a copy, as far as sample and rate let it: what sampling leaves out costs no rate. Returns the copies
+    /// handed on, and their bytes.
     fn send<O: DatagramOut>(
         &mut self,
         datagram: &Datagram<'_>,

@@ -286,7 +286,8 @@ impl KernelLane for XdpLane {
     ///
     /// # Errors
     /// [`LaneError::Gone`] when an interface has disappeared (noticed while idle, about every
-    /// 100 ms), or the last one of an app that outlives others; [`LaneError::Input`] when the program breaks its word on the record size.
+    /// 100 ms), or the last one of an app that outlives others; [`LaneError::Input`] when the program breaks its word
+    /// on the record size.
     #[inline]
     fn receive(&mut self, each: impl FnMut(&[u8])) -> Result<usize, LaneError> {
         let records = match self.loaded.rings() {
