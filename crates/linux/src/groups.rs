@@ -53,7 +53,9 @@ struct Member {
 #[derive(Debug)]
 struct Holder<S> {
     socket: S,
-    memberships: usize,
+    /// How many memberships it has of each group on an interface.
+    of_group: HashMap<(IpAddr, u32), usize>,
+    /// It has no room for a group more.
     is_full: bool,
 }
 
@@ -234,16 +236,19 @@ impl<S: SocketOptions> Groups<S> {
     ) -> Result<usize, LaneError> {
         let (level, option) = (self.level(), join_option(membership));
         let request = request(membership, index);
-        for at in 0..self.holders.len() {
-            if self.holders[at].is_full {
+        let group = (membership.group, index);
+        for (at, holder) in self.holders.iter_mut().enumerate() {
+            let has_group = holder.of_group.contains_key(&group);
+            if holder.is_full && !has_group {
                 continue;
             }
-            match self.holders[at].socket.set(level, option, &request) {
+            match holder.socket.set(level, option, &request) {
                 Ok(()) => {
-                    self.holders[at].memberships += 1;
+                    *holder.of_group.entry(group).or_default() += 1;
                     return Ok(at);
                 }
-                Err(e) if is_full(&e) => self.holders[at].is_full = true,
+                // Of a group that it has it may list no sender more, and has room for other groups.
+                Err(e) if is_full(&e) => holder.is_full |= !has_group,
                 Err(e) => return Err(self.not_joined(membership, e)),
             }
         }
@@ -253,7 +258,8 @@ impl<S: SocketOptions> Groups<S> {
             // Only now, so that a port of few groups is never shown others.
             self.hear_all(own, true)?;
         }
-        self.holders.push(Holder { socket, memberships: 1, is_full: false });
+        let of_group = HashMap::from([(group, 1)]);
+        self.holders.push(Holder { socket, of_group, is_full: false });
         Ok(self.holders.len() - 1)
     }
 
@@ -285,8 +291,14 @@ impl<S: SocketOptions> Groups<S> {
             None => self.own_is_full = false,
             Some(holder) => {
                 let holder = &mut self.holders[holder];
-                holder.memberships -= 1;
-                holder.is_full = false;
+                let group = (membership.group, index);
+                if let Some(n) = holder.of_group.get_mut(&group) {
+                    *n -= 1;
+                    if *n == 0 {
+                        holder.of_group.remove(&group);
+                        holder.is_full = false;
+                    }
+                }
             }
         }
         left
@@ -643,6 +655,22 @@ mod tests {
             assert_eq!(shows(&groups, &own, group, sender), shown, "{group} {sender}");
         }
         assert_eq!(groups.holders.len(), 1);
+    }
+
+    #[test]
+    fn a_holder_that_may_list_no_sender_more_has_room_for_other_groups() {
+        let (own, mut groups, mut caps) = (Socket::default(), groups(), CapsReport::default());
+        for text in ["239.0.0.1", "239.0.0.2", "232.1.1.1@10.0.0.1", "232.1.1.1@10.0.0.2"] {
+            groups.join(&own, &group(text), || Ok(Socket::default()), &mut caps).expect("room");
+        }
+        groups
+            .join(&own, &group("232.1.1.1@10.0.0.3"), || Ok(Socket::default()), &mut caps)
+            .expect("in a holder more");
+        let mut join = |text: &str| groups.join(&own, &group(text), || panic!("room"), &mut caps);
+        for text in ["239.0.0.3", "239.0.0.4", "232.1.1.1@10.0.0.4"] {
+            join(text).expect("there is room");
+        }
+        assert_eq!(groups.holders.len(), 2);
     }
 
     #[test]
