@@ -10,8 +10,9 @@
 //!
 //! What must always hold: of what is sent to a group the port shows what its memberships name, group and
 //! sender, with any other memberships of the machine. So the port's own socket is a member for all senders of a group
-//! on an interface, or for none: what it is a member of for some it is not given from others. It makes no system call
-//! itself, and no socket.
+//! on an interface, or for none: what it is a member of for some it is not given from others. For the same reason a
+//! port is a member of a group on an interface for any sender or for some, never both. It makes no system call itself,
+//! and no socket.
 
 use crate::{Interface, SocketOptions, chosen_interface};
 use laneway_core::{CapsReport, LaneError, Membership, PortPlan};
@@ -33,6 +34,8 @@ const GROUP_AT: usize = 8;
 pub struct Groups<S> {
     lane: &'static str,
     is_v4: bool,
+    /// What is sent to the groups is read from the port's socket.
+    is_read: bool,
     name: String,
     members: BTreeMap<Membership, Member>,
     holders: Vec<Holder<S>>,
@@ -65,12 +68,18 @@ impl<S: SocketOptions> Groups<S> {
         Groups {
             lane,
             is_v4: plan.bind.is_ipv4(),
+            is_read: true,
             name: plan.bind.to_string(),
             members: BTreeMap::new(),
             holders: Vec::new(),
             own_is_full: false,
             wanted: HashMap::new(),
         }
+    }
+
+    /// Those of sockets that nothing is read from.
+    pub(crate) fn unread(lane: &'static str, plan: &PortPlan) -> Groups<S> {
+        Groups { is_read: false, ..Groups::new(lane, plan) }
     }
 
     /// True when what was sent to `destination` by `source` is for the port.
@@ -99,6 +108,7 @@ impl<S: SocketOptions> Groups<S> {
     ) -> Result<(), LaneError> {
         self.check(membership)?;
         let index = self.index(membership)?;
+        self.refuse_beside(membership, index)?;
         if self.members.is_empty() && self.holders.is_empty() {
             self.hear_all(own, false)?;
         }
@@ -123,13 +133,16 @@ impl<S: SocketOptions> Groups<S> {
         for membership in memberships {
             self.check(membership)?;
             let index = self.index(membership)?;
-            let any =
-                memberships.iter().any(|it| it.group == membership.group && it.source.is_none());
-            let holder = match self.is_own(own, membership, index, any)? {
-                true => None,
-                false => Some(self.hold(own, membership, index, &mut make)?),
-            };
-            self.insert(membership, Member { holder, index });
+            self.refuse_beside(membership, index)?;
+            self.insert(membership, Member { holder: None, index });
+        }
+        // Not before all are known to agree: to be asked for a sender changes a socket that hears all.
+        for membership in memberships {
+            let index = self.members[membership].index;
+            if !self.is_own(own, membership, index)? {
+                let holder = Some(self.hold(own, membership, index, &mut make)?);
+                self.members.insert(membership.clone(), Member { holder, index });
+            }
         }
         if !memberships.is_empty() {
             self.hear_all(own, !self.holders.is_empty())?;
@@ -304,15 +317,48 @@ impl<S: SocketOptions> Groups<S> {
         left
     }
 
+    /// The memberships of a group, on whichever interface.
+    fn of_group(&self, group: IpAddr) -> impl Iterator<Item = (&Membership, &Member)> {
+        let first = Membership { group, interface: None, source: None };
+        self.members.range(first..).take_while(move |(it, _)| it.group == group)
+    }
+
     /// The memberships for other senders of a group on an interface, and what holds each.
     fn beside(&self, membership: &Membership, index: u32) -> Vec<(Membership, Option<usize>)> {
-        let group = membership.group;
-        let first = Membership { group, interface: None, source: None };
-        let of_group = self.members.range(first..).take_while(|(it, _)| it.group == group);
-        let beside = of_group.filter(|(it, at)| {
-            it.source.is_some() && membership.source.is_some() && at.index == index
-        });
+        let of_group = self.of_group(membership.group);
+        let beside = of_group.filter(|(it, at)| it.source.is_some() && at.index == index);
         beside.map(|(it, at)| (it.clone(), at.holder)).collect()
+    }
+
+    /// Refuses a membership that would have the kernel leave out what another one asks for. It gives no error itself:
+    /// a socket that is asked for a first sender of a group hears the others no more.
+    fn refuse_beside(&self, membership: &Membership, index: u32) -> Result<(), LaneError> {
+        for (other, at) in self.of_group(membership.group) {
+            let is_for_all = |it: &Membership| it.source.is_none();
+            if at.index == index && is_for_all(other) != is_for_all(membership) {
+                let why = format!(
+                    "the port is a member for {} already, and hears a group from all or from some",
+                    if is_for_all(other) { "all senders" } else { "some senders" }
+                );
+                return self.refused(membership, &why, "leave that first, or open another port");
+            }
+            // inet6_mc_check looks at the first membership of the group, on whichever interface.
+            let is_for_some = !(is_for_all(other) && is_for_all(membership));
+            if self.is_read && !self.is_v4 && at.index != index && is_for_some {
+                let why = "an IPv6 socket has one list of senders of a group, for all interfaces";
+                return self.refused(membership, why, "open a port for each interface");
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, membership: &Membership, why: &str, hint: &str) -> Result<(), LaneError> {
+        Err(LaneError::Refused {
+            lane: self.lane.to_owned(),
+            name: name_of(membership),
+            why: why.to_owned(),
+            hint: hint.to_owned(),
+        })
     }
 
     /// Whether an adopted socket is the member itself; without senders it becomes it, where it has room.
@@ -321,12 +367,8 @@ impl<S: SocketOptions> Groups<S> {
         own: &impl SocketOptions,
         membership: &Membership,
         index: u32,
-        is_for_any: bool,
     ) -> Result<bool, LaneError> {
         if let Some(source) = membership.source {
-            if is_for_any {
-                return Ok(false);
-            }
             // To join for a sender that holders have would shut out the group's others at once, in the process that
             // still reads it. The answer to leaving for no host says whether it is a member of the group at all.
             let no_host = Membership { source: Some(unspecified(source)), ..membership.clone() };
@@ -362,14 +404,7 @@ impl<S: SocketOptions> Groups<S> {
 
     fn check(&self, membership: &Membership) -> Result<(), LaneError> {
         let Membership { group, source, .. } = membership;
-        let refused = |why: &str, hint: &str| {
-            Err(LaneError::Refused {
-                lane: self.lane.to_owned(),
-                name: name_of(membership),
-                why: why.to_owned(),
-                hint: hint.to_owned(),
-            })
-        };
+        let refused = |why: &str, hint: &str| self.refused(membership, why, hint);
         if !group.is_multicast() {
             return refused("that is no group", "groups are 224.0.0.0/4 and ff00::/8");
         }
@@ -525,7 +560,13 @@ mod tests {
                 (libc::MCAST_JOIN_SOURCE_GROUP, None) => {
                     groups.insert(group, Some(vec![sender]));
                 }
-                (_, None | Some(None)) => return failed(libc::EINVAL),
+                (_, None) => return failed(libc::EINVAL),
+                // ip_mc_source: a membership without senders changes from all but none to none but some.
+                (libc::MCAST_JOIN_SOURCE_GROUP, Some(of @ None)) => *of = Some(vec![sender]),
+                (_, Some(of @ None)) => {
+                    *of = Some(Vec::new());
+                    return failed(libc::EADDRNOTAVAIL);
+                }
                 (libc::MCAST_JOIN_SOURCE_GROUP, Some(Some(senders))) => {
                     if senders.len() == 2 {
                         return failed(libc::ENOBUFS);
@@ -711,12 +752,66 @@ mod tests {
             ("239.0.0.2@::1", "another family"),
             ("239.0.0.2@239.0.0.3", "one host"),
             ("239.0.0.1", "already"),
+            ("239.0.0.1@10.0.0.1", "for all senders already"),
         ] {
             let refused = groups.join(&own, &group(text), || panic!("room"), &mut caps);
             let error = refused.expect_err("refused").to_string();
             let value = group(text).group.to_string();
             assert!(error.contains(says) && error.contains(&value), "{error}");
         }
+    }
+
+    #[test]
+    fn a_group_is_heard_from_all_senders_or_from_some_whatever_is_asked_for_next() {
+        for (first, next, sender) in [
+            ("239.0.0.1", "239.0.0.1@10.0.0.1", "10.0.0.2"),
+            ("239.0.0.1@10.0.0.1", "239.0.0.1", "10.0.0.1"),
+        ] {
+            // In the port's own socket, and in a holder.
+            for before in [&[][..], &["239.0.0.8", "239.0.0.9"]] {
+                let (own, mut groups) = (Socket::default(), groups());
+                let mut caps = CapsReport::default();
+                let mut join = |groups: &mut Groups<Socket>, text: &str| {
+                    groups.join(&own, &group(text), || Ok(Socket::default()), &mut caps)
+                };
+                for text in before.iter().chain(&[first]) {
+                    join(&mut groups, text).expect("there is room");
+                }
+                let why = join(&mut groups, next).expect_err("it is one or the other");
+                assert!(why.to_string().contains("from all or from some"), "{why}");
+                assert!(shows(&groups, &own, "239.0.0.1", sender), "{first}: {sender}");
+                // A socket that is handed over so is not touched.
+                let all = [group(next), group(first)];
+                let mut after = self::groups();
+                let adopted =
+                    after.adopt(&own, &all, || Ok(Socket::default()), &mut CapsReport::default());
+                adopted.expect_err("it is one or the other");
+                assert!(shows(&groups, &own, "239.0.0.1", sender), "{first}: {sender}");
+            }
+        }
+    }
+
+    #[test]
+    fn senders_of_an_ipv6_group_are_those_of_one_interface() {
+        let (all, some, other) = ("ff15::1", "ff15::1@fe80::1", "ff15::1@fe80::2");
+        for (is_read, first, next, is_refused) in [
+            (true, all, all, false),
+            (true, all, some, true),
+            (true, some, all, true),
+            (true, some, other, true),
+            (false, some, other, false),
+        ] {
+            let plan = PortPlan::at("[::]:5".parse().expect("an address"));
+            let make = if is_read { Groups::new } else { Groups::unread };
+            let mut groups: Groups<Socket> = make("here", &plan);
+            groups.insert(&group(first), Member { holder: None, index: 1 });
+            let done = groups.refuse_beside(&group(next), 2);
+            assert_eq!(done.is_err(), is_refused, "{is_read}: {first}, {next}: {done:?}");
+        }
+        // The kernel looks for an IPv4 group with its interface.
+        let mut groups = groups();
+        groups.insert(&group("239.0.0.1"), Member { holder: None, index: 1 });
+        groups.refuse_beside(&group("239.0.0.1@10.0.0.1"), 2).expect("they are apart");
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl<S: SocketOptions> Holders<S> {
         let kind = match &mut self.kinds[place(membership)] {
             Some(kind) => kind,
             empty => {
-                let groups = Groups::new(self.lane, &PortPlan::at(SocketAddr::new(any, 0)));
+                let groups = Groups::unread(self.lane, &PortPlan::at(SocketAddr::new(any, 0)));
                 empty.insert(Kind { first: make(any)?, groups })
             }
         };
