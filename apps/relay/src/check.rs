@@ -3,7 +3,10 @@
 //! A set that passes has no input twice and no loop: no datagram that comes in can come in again by any way
 //! through the rules. Nothing is opened to find out.
 
-use crate::rule::{Full, Input, Output, Rule, RuleId};
+use crate::{
+    rule::{Full, Input, Output, Rule, RuleId},
+    sockets::{InTheWay, Sockets},
+};
 use laneway_core::PortId;
 use laneway_linux::Cidr;
 use std::{
@@ -35,7 +38,8 @@ pub struct Policy {
     pub local_groups: bool,
     /// Whether an address is this machine's own; asked for few.
     pub is_own: fn(IpAddr) -> bool,
-    /// The workers that rules are spread over, each with sockets of the kernel's; none where inputs are no such sockets.
+    /// The workers that rules are spread over, each with sockets of the kernel's; none where inputs are no such
+    /// sockets.
     pub socket_workers: usize,
 }
 
@@ -316,41 +320,11 @@ fn no_input_twice(rules: &[&Rule]) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Groups stand beside each other at one UDP port, for each socket there is given a copy. What is sent to a host is given
-/// to one socket, so another that might be given it is in the way.
 fn no_socket_in_the_way(rules: &[&Rule], workers: usize) -> Result<(), RuleError> {
-    let in_the_way = |a: &Input, b: &Input| {
-        let (Some(one), Some(other)) = (a.bind(), b.bind()) else { return None };
-        let meets =
-            one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
-        let is_apart = a.interface != b.interface && a.interface.is_some() && b.interface.is_some();
-        if !meets || is_apart {
-            return None;
-        }
-        let worker = |input| RuleId::of(input).worker(workers);
-        match one == other && a.interface == b.interface {
-            true if worker(a) == worker(b) => None,
-            true => {
-                Some("they are one socket's, but two workers'; use one worker, or another UDP port")
-            }
-            false if one == other => {
-                Some("give both the same interface, each one of its own, or another UDP port")
-            }
-            false => Some("give each an interface of its own, or another UDP port"),
-        }
-    };
-    // Those of groups, and the others.
-    let mut seen: HashMap<_, [Vec<usize>; 2]> = HashMap::new();
+    let mut sockets = Sockets::of(workers);
     for (at, rule) in rules.iter().enumerate() {
         let input = &rule.input;
-        let is_v4 = input.destination().is_some_and(|ip| ip.is_ipv4());
-        let [groups, hosts] = seen.entry((input.port, is_v4)).or_default();
-        let of_groups = groups.iter().filter(|_| input.group.is_none());
-        let found = hosts
-            .iter()
-            .chain(of_groups)
-            .find_map(|other| in_the_way(input, &rules[*other].input).map(|hint| (*other, hint)));
-        if let Some((other, hint)) = found {
+        if let Some(InTheWay { other, hint }) = sockets.in_the_way_of(input) {
             let why = format!(
                 "the kernel gives what is sent to a host at UDP port {} to one socket, and rule {} ({}) wants it too: \
                  {hint}",
@@ -360,7 +334,7 @@ fn no_socket_in_the_way(rules: &[&Rule], workers: usize) -> Result<(), RuleError
             );
             return Err(refused(at, rule, None, why));
         }
-        if input.group.is_some() { groups.push(at) } else { hosts.push(at) }
+        sockets.add(at, input);
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ mod kind;
 mod links;
 mod live;
 mod rule;
+mod sockets;
 mod talks;
 mod user;
 mod verb;
