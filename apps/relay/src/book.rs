@@ -16,6 +16,7 @@ use crate::{
     desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, SharedInput, Waiting},
     live::WorkerState,
     rule::{Rule, RuleId},
+    sockets::check_change,
 };
 use std::{
     sync::{
@@ -285,9 +286,13 @@ impl Book {
         answers.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// The holder of the turn puts another set in force, which was checked. What is left of one needs no check.
+    /// The holder of the turn puts another set in force, which was checked by itself. What is left of one needs no
+    /// check.
     fn change(&self, next: InForce, waits: bool) -> Result<Changed, String> {
         let now = self.in_force();
+        if self.policy.socket_workers > 0 {
+            check_change(&now, &next, self.policy.socket_workers)?;
+        }
         let gone = now.iter().filter(|(id, rule)| next.get(id) != Some(rule));
         let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
         let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));

@@ -4,10 +4,14 @@
 //! given to one socket, so another that might be given it is in the way. Nothing is opened to find out. What must
 //! always hold: the time that a set of rules takes grows with their number, however their inputs lie.
 
-use crate::rule::{Input, RuleId};
+use crate::{
+    desk::InForce,
+    rule::{Input, Rule, RuleId},
+};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 /// The socket that an input needs.
@@ -104,6 +108,56 @@ fn sites_met<'a>(Socket { bind, interface, .. }: &Socket<'a>) -> Vec<Site<'a>> {
     };
     let all = addresses.iter().flat_map(|ip| interfaces.iter().map(move |name| (*ip, *name)));
     all.map(|(ip, name)| (bind.port(), bind.is_ipv4(), ip, name)).collect()
+}
+
+/// Checks a change from one set of rules to another, both of which passed: the sockets of what comes are opened beside
+/// those of what goes.
+///
+/// # Errors
+/// The rule that comes, what is in its way, and that it is to be removed first.
+pub(crate) fn check_change(now: &InForce, next: &InForce, workers: usize) -> Result<(), String> {
+    let only_in = |set: &'_ InForce, other: &InForce| -> Vec<(RuleId, Arc<Rule>)> {
+        let those = set.iter().filter(|(id, rule)| other.get(id) != Some(rule));
+        those.map(|(id, rule)| (*id, Arc::clone(rule))).collect()
+    };
+    let (gone, come) = (only_in(now, next), only_in(next, now));
+    let mut sockets = Sockets::of(workers);
+    let mut groups = HashMap::new();
+    for (number, (_, rule)) in gone.iter().enumerate() {
+        sockets.add(number, &rule.input);
+        groups.insert((group_of(&rule.input), rule.input.sources.is_empty()), number);
+    }
+    let hosts = next.values().map(|rule| &rule.input).filter(|input| input.group.is_none());
+    let hosts: HashSet<_> = hosts.map(|input| (input.bind(), &input.interface)).collect();
+    for (_, rule) in &come {
+        let input = &rule.input;
+        let (why, other) = if let Some(it) = sockets.in_the_way_of(input) {
+            let port = input.port;
+            (
+                format!("the kernel gives what is sent to a host at UDP port {port} to one socket"),
+                it.other,
+            )
+        } else if let Some(other) = groups.get(&(group_of(input), !input.sources.is_empty()))
+            && input.group.is_some()
+            && hosts.contains(&(input.bind(), &input.interface))
+        {
+            // It would get another socket, to which the kernel would give what is sent to hosts, too.
+            let why = "the socket that it shares with a rule about hosts hears a group from all senders or from some";
+            (why.to_owned(), *other)
+        } else {
+            continue;
+        };
+        let (id, other) = (gone[other].0, &gone[other].1.input);
+        return Err(format!(
+            "rule ({input}): {why}, and it is as rule {id} ({other}) wants until that has gone: remove rule {id} first"
+        ));
+    }
+    Ok(())
+}
+
+/// A group where it is received.
+fn group_of(input: &Input) -> (Option<IpAddr>, u16, Option<&str>) {
+    (input.group, input.port, input.interface.as_deref())
 }
 
 #[cfg(test)]

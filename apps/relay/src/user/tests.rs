@@ -426,6 +426,59 @@ fn senders_of_a_group_may_become_all_senders_and_some_again() {
     );
 }
 
+/// A set of rules with these inputs.
+fn inputs(inputs: &[&str]) -> Vec<Rule> {
+    let rule = |input: &&str| {
+        let input = input.replace('\'', "\"");
+        rules(&format!(
+            r#"[{{"input":{{{input}}},"outputs":[{{"destination":"192.0.2.9:6000"}}]}}]"#
+        ))
+        .remove(0)
+    };
+    inputs.iter().map(rule).collect()
+}
+
+const GROUP: &str = "'group':'239.1.1.1','port':5000,'interface':'eth1'";
+const GROUP_OF_ONE: &str =
+    "'group':'239.1.1.1','port':5000,'interface':'eth1','sources':['192.0.2.7']";
+const FAMILY: &str = "'family':'ipv4','port':5000,'interface':'eth1'";
+const ADDRESS: &str = "'address':'192.0.2.1','port':5000,'interface':'eth1'";
+
+#[test]
+fn a_rule_whose_socket_another_has_until_it_goes_is_refused_with_what_to_remove_first() {
+    // What is there, what is to be there, and what has to go before.
+    for (now, next, first) in [
+        (&[GROUP, FAMILY][..], &[GROUP_OF_ONE, FAMILY][..], GROUP),
+        (&[GROUP_OF_ONE, FAMILY], &[GROUP, FAMILY], GROUP_OF_ONE),
+        (&[GROUP], &[GROUP_OF_ONE, FAMILY], GROUP),
+        (&[FAMILY], &[ADDRESS], FAMILY),
+        (&[GROUP], &[ADDRESS], GROUP),
+        (&[ADDRESS], &[GROUP], ADDRESS),
+        (&[ADDRESS], &[FAMILY], ADDRESS),
+    ] {
+        let run = Run::of(inputs(now), Recorded::default());
+        let why = run.book.replace(inputs(next), false).expect_err("its socket is not free");
+        let first = RuleId::of(&inputs(&[first])[0].input);
+        assert!(why.contains(&format!("remove rule {first} first")), "{why}");
+        assert_eq!(run.book.rules().len(), now.len());
+        run.book.remove(&[first]).expect("it is there");
+        run.book.replace(inputs(next), false).expect("the socket is free");
+        let (relay, _) = run.end();
+        assert_eq!(relay.seats.open_ports().len(), 1, "{now:?} to {next:?}");
+    }
+    for (now, next) in [
+        (&[GROUP][..], &[GROUP_OF_ONE][..]),
+        (&[GROUP, FAMILY], &[FAMILY]),
+        (&[GROUP, FAMILY], &[GROUP_OF_ONE]),
+        (&[FAMILY], &["'family':'ipv4','port':5000,'interface':'eth1','sources':['192.0.2.7']"]),
+        (&[ADDRESS], &["'group':'239.1.1.1','port':5000,'interface':'eth2'"]),
+    ] {
+        let run = Run::of(inputs(now), Recorded::default());
+        run.book.replace(inputs(next), false).expect("nothing is in the way");
+        run.end();
+    }
+}
+
 /// A group, how many senders it lists, and the classes of its outputs.
 type Sketch = (u8, u8, Vec<u8>);
 
