@@ -71,6 +71,7 @@ fn chosen(choice: Choice, membership: &Membership) -> Option<u32> {
 pub(super) struct Seats {
     seats: BTreeMap<SeatId, Seat>,
     by_port: HashMap<PortId, SeatId>,
+    /// In the order in which they were opened.
     by_bind: HashMap<SocketAddr, Vec<SeatId>>,
     /// Those of sockets that were handed over, by the rules that come for them.
     handed: HashMap<RuleId, SeatId>,
@@ -207,7 +208,8 @@ impl Seats {
         let plan = PortPlan { label: Some(label(plan.bind, &input.interface)), ..plan };
         // Only the first rules of a run find theirs.
         let handed = self.handed.remove(&RuleId::of(input));
-        let there = self.by_bind.get(&plan.bind).into_iter().flatten().copied();
+        // Of several at one place the kernel gives the one that was opened last what is sent to a host.
+        let there = self.by_bind.get(&plan.bind).into_iter().flatten().rev().copied();
         let mut there = there.filter(|id| handed.is_none_or(|handed| handed == *id));
         let found = there.find(|id| {
             let seat = &self.seats[id];

@@ -479,6 +479,30 @@ fn a_rule_whose_socket_another_has_until_it_goes_is_refused_with_what_to_remove_
     }
 }
 
+#[test]
+fn of_two_sockets_at_one_place_a_rule_about_hosts_has_the_one_that_is_given_what_is_theirs() {
+    let other = "'group':'239.1.1.2','port':5000,'interface':'eth1'";
+    let mut by_hand = ByHand::of(inputs(&[GROUP, other]), false);
+    by_hand.links(&[("eth1", 2)]);
+    for next in [&[GROUP_OF_ONE, other][..], &[GROUP_OF_ONE, other, FAMILY]] {
+        by_hand.replace(inputs(next), false).1.expect("nothing is in the way");
+    }
+    // The one that was opened last has the rule, and when the interface is made again, too.
+    for index in [2, 3] {
+        by_hand.links(&[("eth1", index)]);
+        by_hand.turns();
+        let seats = &by_hand.relay.seats;
+        let open = seats.open_ports();
+        let last = open.iter().max_by_key(|port| port.0).expect("two");
+        let seat = seats.of_port(*last).expect("it is open");
+        assert_eq!(
+            (open.len(), seat.about([192, 0, 2, 1].into()).len()),
+            (2, 1),
+            "eth1 is {index}"
+        );
+    }
+}
+
 /// A group, how many senders it lists, and the classes of its outputs.
 type Sketch = (u8, u8, Vec<u8>);
 

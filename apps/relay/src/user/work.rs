@@ -385,7 +385,9 @@ impl Relay {
 
     fn begin_look(&mut self) -> Look {
         self.seats.doubt();
-        Look::at(self.seats.ids())
+        // The last is looked at first, and the one that was opened last is to be opened last again.
+        let seats = self.seats.ids().into_iter().rev();
+        Look::at(seats.collect())
     }
 
     /// Looks where the kernel would have groups now, if routes have changed; not whenever one of thousands does.
