@@ -312,14 +312,21 @@ impl Book {
             return Err(why);
         }
         asked.iter().for_each(|worker| self.workers[*worker].post(Order::Commit));
-        let answers: Vec<_> = asked.iter().map(|worker| self.done(*worker)).collect();
+        let answers: Vec<_> =
+            asked.iter().map(|worker| self.workers[*worker].wait(PATIENCE)).collect();
+        // One that fails has what it had. Where another has not, the run ends by the failure.
+        let has_failed =
+            |answer: &Result<Answer, NoAnswer>| matches!(answer, Ok(Answer::Failed(_)));
+        let is_refused = !answers.is_empty() && answers.iter().all(has_failed);
         let changed = Changed {
             added: come.iter().map(|(id, _)| *id).collect(),
             removed: gone.into_iter().filter(|id| !next.contains_key(id)).collect(),
             kept: next.len() - come.len(),
         };
-        self.put_in_force(next);
-        answers.into_iter().collect::<Result<Vec<()>, String>>()?;
+        if !is_refused {
+            self.put_in_force(next);
+        }
+        answers.into_iter().map(outcome).collect::<Result<Vec<()>, String>>()?;
         Ok(changed)
     }
 
@@ -341,11 +348,7 @@ impl Book {
     }
 
     fn done(&self, worker: usize) -> Result<(), String> {
-        match self.workers[worker].wait(PATIENCE) {
-            Ok(Answer::Done | Answer::State(_) | Answer::Shared(_)) => Ok(()),
-            Ok(Answer::Failed(why)) => Err(why),
-            Err(why) => Err(no_answer(why)),
-        }
+        outcome(self.workers[worker].wait(PATIENCE))
     }
 
     /// What every rule has done, by all workers.
@@ -367,6 +370,14 @@ impl Book {
 
 fn by_id(rules: Vec<Rule>) -> InForce {
     rules.into_iter().map(|rule| (RuleId::of(&rule.input), Arc::new(rule))).collect()
+}
+
+fn outcome(answer: Result<Answer, NoAnswer>) -> Result<(), String> {
+    match answer {
+        Ok(Answer::Done | Answer::State(_) | Answer::Shared(_)) => Ok(()),
+        Ok(Answer::Failed(why)) => Err(why),
+        Err(why) => Err(no_answer(why)),
+    }
 }
 
 fn no_answer(why: NoAnswer) -> String {

@@ -42,7 +42,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tables::{Change, InForce, Tables};
+use tables::{Change, Entry, InForce, Tables};
 
 /// The compiled programs.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/relay.bpf.o"));
@@ -61,6 +61,13 @@ pub struct KernelRelay {
     counters: Counters,
     reported_ns: Option<u64>,
     failed: Option<LaneError>,
+}
+
+/// A set of rules of which everything is written but the table.
+struct Written {
+    table: Entry,
+    gone: Vec<(InForce, Option<usize>)>,
+    number: u64,
 }
 
 /// What rules counted that are gone.
@@ -174,14 +181,33 @@ impl KernelRelay {
 
     /// Puts the rules in force that wait.
     fn take(&mut self, maps: &dyn KernelMaps) -> Result<(), LaneError> {
+        self.write(maps)?.map_or(Ok(()), |written| self.swap(written, maps))
+    }
+
+    /// Writes what the rules that wait need. When it fails the former set is in force, whole.
+    fn write(&mut self, maps: &dyn KernelMaps) -> Result<Option<Written>, LaneError> {
         let mut state = self.feed.lock();
         let (waiting, number) = (state.waiting.take(), state.given);
         drop(state);
-        let Some(rules) = waiting else { return Ok(()) };
+        let Some(rules) = waiting else { return Ok(None) };
+        let former = self.tables.clone();
         let Change { entries, table, gone } = self.tables.change(rules);
-        for (map, key, value) in entries.iter().chain([&table]) {
-            maps.set(map, key, value)?;
+        let done = entries.iter().try_for_each(|(map, key, value)| maps.set(map, key, value));
+        if let Err(error) = done {
+            self.tables = former.without(&self.tables, &entries);
+            for (map, key, _) in entries.iter().filter(|(map, ..)| *map != "exits") {
+                // No table names it; what stays takes up room.
+                let _ = maps.remove(map, key);
+            }
+            return Err(error);
         }
+        Ok(Some(Written { table, gone, number }))
+    }
+
+    /// Puts what is written in force, in place of the former set.
+    fn swap(&mut self, written: Written, maps: &dyn KernelMaps) -> Result<(), LaneError> {
+        let Written { table: (map, key, value), gone, number } = written;
+        maps.set(map, &key, &value)?;
         // From here on no program knows the rules that are gone, so what they counted is final.
         if !gone.is_empty() {
             self.retire(&read(maps)?, &gone);

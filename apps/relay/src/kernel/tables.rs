@@ -36,7 +36,7 @@ pub(super) struct InForce {
 }
 
 /// The rules in force, and what else the maps hold.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub(super) rules: Vec<InForce>,
     /// Sets of interfaces, by their place in map `exits`.
@@ -85,6 +85,19 @@ impl Tables {
         gone.extend(former.into_values().map(|rule| (rule, None)));
         let table = ("table", 0u32.to_ne_bytes().into(), MapValue::Map(table));
         Change { entries, table, gone }
+    }
+
+    /// What is in force where the entries of a change to `given_up` could not all be written.
+    pub(super) fn without(self, given_up: &Tables, entries: &[Entry]) -> Tables {
+        let mut exits = self.exits;
+        for (_, key, _) in entries.iter().filter(|(map, ..)| *map == "exits") {
+            let at = key.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word) as usize);
+            // What stands there now may be the former set of interfaces or the other.
+            if let Some(place) = exits.get_mut(at) {
+                place.clear();
+            }
+        }
+        Tables { exits, next_slot: given_up.next_slot, ..self }
     }
 
     /// A slot that neither set has.
@@ -304,6 +317,23 @@ mod tests {
             tables.change(rules(&all));
             assert!(tables.exits.len() <= EXIT_SETS);
         }
+    }
+
+    #[test]
+    fn a_set_of_interfaces_that_was_written_over_in_vain_is_written_again() {
+        let mut tables = Tables::default();
+        for interfaces in [vec![2], vec![3]] {
+            tables.change(rules(&[(1, interfaces, 0)]));
+        }
+        let former = tables.clone();
+        let given_up = tables.change(rules(&[(1, vec![4], 0)]));
+        tables = former.without(&tables, &given_up.entries);
+        let again = tables.change(rules(&[(1, vec![2], 0)]));
+        assert!(again.entries.iter().any(|(map, ..)| *map == "exits"), "another stands there");
+        let slot = |change: &Change| {
+            change.entries.iter().find(|it| it.0 == "rules").map(|it| it.1.clone())
+        };
+        assert_ne!(slot(&again), slot(&given_up));
     }
 
     #[test]

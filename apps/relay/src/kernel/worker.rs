@@ -163,8 +163,12 @@ impl KernelWorker {
     fn commit(&mut self, maps: &dyn KernelMaps) -> Result<(), String> {
         let Some(Draft { change, next }) = self.draft.take() else { return Ok(()) };
         // Again, because a neighbour's address may have changed meanwhile; all are known.
-        let resolved = self.resolved(&next)?;
-        self.put_in_force(resolved, maps)?;
+        let done = self.resolved(&next).and_then(|rules| self.put_in_force(rules, maps));
+        if let Err(why) = done {
+            self.groups.leave(&change.add);
+            self.hops.forget(&self.rules);
+            return Err(why);
+        }
         let former = std::mem::replace(&mut self.rules, next);
         self.groups.leave(change.remove.iter().filter_map(|id| former.get(id)));
         self.hops.forget(&self.rules);
@@ -183,10 +187,15 @@ impl KernelWorker {
         resolve(rules, &self.wires, self.ports, &mut |name, ip| hops.find(name, ip))
     }
 
-    /// Gives the kernel a set; when this returns, no program knows the former one.
+    /// Gives the kernel a set; when this returns, no program knows the former one. What cannot be written is refused,
+    /// as an interface that is gone and was there when the set was prepared.
     fn put_in_force(&mut self, rules: KernelRules, maps: &dyn KernelMaps) -> Result<(), String> {
         self.relay.feed.replace(rules);
-        self.relay.take(maps).map_err(|error| self.fails(error))
+        let written = self.relay.write(maps).map_err(|why| {
+            format!("{why}; nothing has changed: see by `ip link` whether each interface is there")
+        })?;
+        let done = written.map_or(Ok(()), |written| self.relay.swap(written, maps));
+        done.map_err(|error| self.fails(error))
     }
 
     /// The kernel's maps are not as they should be: the run ends.
@@ -440,10 +449,20 @@ impl Conclude<RelayReport> for KernelWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RuleFile;
+    use crate::{Book, Policy, RuleFile};
+    use laneway_core::MapValue;
     use laneway_kinds::Own;
     use laneway_linux::Link;
-    use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
+    use std::{
+        cell::{Cell, RefCell},
+        collections::BTreeSet,
+        rc::Rc,
+    };
+
+    fn policy() -> Policy {
+        let allow = vec!["198.51.100.0/24".parse().expect("a network")];
+        Policy { allow, socket_workers: 0, ..Policy::default() }
+    }
 
     /// What the kernel is a member of; it refuses one group.
     #[derive(Clone, Default)]
@@ -561,6 +580,94 @@ mod tests {
             assert!(why.contains("239.1.1.1:1 on in0") && why.contains("gone"), "{why}");
         }
         assert_eq!(kernel.0.borrow().len(), 0);
+    }
+
+    /// Maps of a kernel in which no interface of this number is any more.
+    struct Maps(RefCell<BTreeMap<(String, Vec<u8>), MapValue>>, Cell<u32>);
+
+    impl KernelMaps for Maps {
+        fn visit(&self, _: &str, _: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), LaneError> {
+            Ok(())
+        }
+
+        fn remove(&self, map: &str, key: &[u8]) -> Result<(), LaneError> {
+            self.0.borrow_mut().remove(&(map.to_owned(), key.to_vec()));
+            Ok(())
+        }
+
+        fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), LaneError> {
+            self.set(map, key, &MapValue::Bytes(value.into()))
+        }
+
+        fn set(&self, map: &str, key: &[u8], value: &MapValue) -> Result<(), LaneError> {
+            if let MapValue::Map(entries) = value {
+                let leads_there = |value: &MapValue| matches!(value, MapValue::Exit(to, _) if *to == self.1.get());
+                if entries.iter().any(|(_, value)| leads_there(value)) {
+                    let why = std::io::Error::from_raw_os_error(22);
+                    return Err(LaneError::os("xdp", "write map exits", why, "see the log"));
+                }
+            }
+            self.0.borrow_mut().insert((map.to_owned(), key.to_vec()), value.clone());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_rule_whose_interface_goes_meanwhile_is_refused_and_the_former_ones_stay() {
+        let wire = |name: &str, ifindex| {
+            let addresses = vec![(IpAddr::from([198, 51, 100, 1]), 24)];
+            Wire {
+                name: name.to_owned(),
+                ifindex,
+                own: Own { mac: [2; 6], addresses, mtu_bytes: None },
+            }
+        };
+        let by = |to: &str, port| {
+            let mut rule = Rule::clone(&rule("239.1.1.1", port, &["10.0.0.1"]));
+            rule.outputs[0].interface = Some(to.to_owned());
+            rule
+        };
+        let table = Neighbours::default();
+        *table.0.borrow_mut() = Some([1; 6]);
+        let kernel = Kernel::default();
+        let book = Arc::new(Book::new(Vec::new(), policy(), 1).expect("an empty set"));
+        let bell = Bell::new().expect("a descriptor");
+        let wires = vec![wire("in0", 2), wire("out0", 3), wire("out1", 4)];
+        let (holder, table) = (Box::new(kernel.clone()), Box::new(table));
+        let worker = KernelWorker::new(book.mailbox(0), &bell, wires, holder, table);
+        let mut worker = worker.expect("there are ports");
+        // Nothing has reported what there is.
+        let maps = Maps(RefCell::default(), Cell::new(4));
+        let mut replace = |rules: Vec<Rule>| {
+            let book = Arc::clone(&book);
+            let change = std::thread::spawn(move || book.replace(rules, false));
+            while !change.is_finished() {
+                worker.on_tick(&maps, Turn::default());
+                std::thread::yield_now();
+            }
+            (change.join().expect("it does not panic"), worker.wants_stop())
+        };
+        let written = || {
+            let maps = maps.0.borrow();
+            maps.iter()
+                .filter(|((map, _), _)| map != "exits")
+                .map(|(at, value)| (at.clone(), value.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert!(matches!(replace(vec![by("out0", 1)]), (Ok(_), false)));
+        let before = (written(), kernel.0.borrow().clone(), book.rules());
+        let (refused, ends) = replace(vec![by("out0", 1), by("out1", 2)]);
+        let why = refused.expect_err("the kernel takes no number of an interface that is gone");
+        assert!(why.contains("ip link") && !ends, "{why}");
+        assert_eq!((written(), kernel.0.borrow().clone(), book.rules()), before);
+        // What goes on is whole.
+        maps.1.set(0);
+        assert!(matches!(replace(vec![by("out0", 1), by("out1", 2)]), (Ok(_), false)));
+        assert_eq!((book.rules().len(), kernel.0.borrow().len()), (2, 1));
+        let count = |name: &str| maps.0.borrow().keys().filter(|(map, _)| map == name).count();
+        assert_eq!((count("rules"), count("outputs"), count("exits")), (2, 2, 2));
+        assert!(matches!(replace(vec![by("out1", 1)]), (Ok(_), false)));
+        assert_eq!((count("rules"), count("outputs")), (1, 1));
     }
 
     #[test]
