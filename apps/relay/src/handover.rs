@@ -47,8 +47,8 @@ use std::{
 
 /// The format of the messages here. A change of a line's meaning counts it up.
 pub(crate) const FORMAT: u32 = 1;
-/// How long a successor may take from the report that neither receives to its own that it does.
-const TAKE_WAIT: Duration = Duration::from_secs(10);
+/// What `take_wait` of a run is.
+pub(crate) const TAKE_WAIT: Duration = Duration::from_secs(10);
 /// How long a successor that asks waits until another that asked before is gone.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
 /// How long this relay keeps the conversation open while it ends.
@@ -114,6 +114,8 @@ pub(crate) struct Predecessor {
     /// What the last offer was.
     pub(crate) last: Mutex<Option<Last>>,
     pub(crate) place: Arc<Place>,
+    /// How long a successor may take from the report that neither receives to its own that it does: [`TAKE_WAIT`].
+    pub(crate) take_wait: Duration,
 }
 
 /// The one successor that has an offer. Of two, the second would take the end of this relay for its death, and go on
@@ -288,7 +290,7 @@ impl Predecessor {
             };
             writer.write(&json!({ "ceased": true }).to_string())?;
             // With any answer it is there to receive; one that is gone does not, and one that is silent not yet.
-            match writer.reaction(TAKE_WAIT) {
+            match writer.reaction(this.take_wait) {
                 Reaction::Speaks => {
                     ceased.over();
                     this.follow(last);

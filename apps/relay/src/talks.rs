@@ -6,7 +6,7 @@
 use crate::{
     book::Book,
     console::{Request, answer},
-    handover::{Predecessor, Successor, Taken},
+    handover::{Predecessor, Successor, TAKE_WAIT, Taken},
     links::Follower,
 };
 use laneway_control::{Answerer, ControlSocket, LineAnswer};
@@ -142,6 +142,7 @@ impl Talks {
             leave: Box::new(leave),
             last: Mutex::default(),
             place: Arc::default(),
+            take_wait: TAKE_WAIT,
         };
         let supervisor = Supervisor::of_environment();
         Arc::new(Speaker { predecessor: Arc::new(predecessor), supervisor })

@@ -81,6 +81,7 @@ impl Running {
             }),
             last: Mutex::default(),
             place: Arc::default(),
+            take_wait: Duration::from_millis(20),
         });
         let (_socket, path) = served(Arc::new(Speaks(Arc::clone(&predecessor))));
         Running { predecessor, ends, path, _socket, is_over, worker: Some(worker) }
@@ -221,9 +222,10 @@ fn a_late_report_ends_the_relay_unless_its_rules_have_changed_meanwhile() {
     for has_changed in [false, true] {
         let relay = Running::new();
         let mut late = ask(&relay.path).expect("an offer");
-        // What `take` leaves behind when its time is up.
-        let last = relay.predecessor.last().expect("an offer");
-        *relay.predecessor.last() = Some(Last { is_late: true, ..last });
+        assert_eq!(late.take(), Ok(Taken::Whole));
+        // Not before the time is up and the relay goes on.
+        relay.predecessor.book.begun().expect("it goes on");
+        assert_eq!(relay.ends(), 0);
         if has_changed {
             relay.predecessor.book.replace(Vec::new(), false).expect("an empty set");
             let why = late.taken().expect_err("the other has other rules");
