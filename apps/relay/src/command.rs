@@ -26,7 +26,8 @@ use serde_json::{Map, Value, json};
 use std::{
     fs,
     net::{SocketAddr, SocketAddrV4},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     str::FromStr,
     sync::{Arc, Mutex},
 };
@@ -199,8 +200,7 @@ Examples:
         run.own = own;
         run.confined = (!arguments.keep_privileges).then_some(arguments.forbidden_calls);
         run.talks.control.clone_from(&arguments.control);
-        run.talks.adopts_control =
-            arguments.control.is_some() && arguments.control == arguments.take_over;
+        run.talks.adopts_control = followed.as_ref().is_some_and(Successor::has_control);
         if let Some(mut followed) = followed {
             run.talks.lost = followed.lost().map(str::to_owned);
             match &run.talks.lost {
@@ -468,9 +468,15 @@ fn followed(
     sockets: bool,
 ) -> Result<Option<Successor>, Failure> {
     let Some(path) = &arguments.take_over else { return Ok(None) };
-    let control = arguments.control.as_ref() == Some(path);
+    let control = arguments.control.as_ref().is_some_and(|control| is_one_file(control, path));
     let asked = Asked { format: FORMAT, workers, sockets, control };
     Successor::ask(path, &asked).map(Some).map_err(Failure::input)
+}
+
+/// Whether both paths lead to one file that is there, or are one.
+fn is_one_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    one == other || file(one).is_some_and(|it| file(other) == Some(it))
 }
 
 /// Priorities that any process may give what is sent.
@@ -722,5 +728,28 @@ mod tests {
             assert!(line.contains(part), "{part}: {line}");
         }
         assert_eq!(shorter_queues(RCVBUF_BYTES_DEFAULT), None);
+    }
+
+    #[test]
+    fn a_control_socket_is_known_however_its_path_is_written() {
+        let folder = std::env::temp_dir().join(format!("laneway-control-{}", std::process::id()));
+        fs::create_dir_all(folder.join("sub")).expect("a folder");
+        let (own, link) = (folder.join("own.sock"), folder.join("link.sock"));
+        let listener = std::os::unix::net::UnixListener::bind(&own).expect("a free path");
+        std::os::unix::fs::symlink(&own, &link).expect("a free path");
+        fs::write(folder.join("other"), "").expect("a file");
+        for (path, is_one) in [
+            ("own.sock", true),
+            ("sub/../own.sock", true),
+            ("link.sock", true),
+            ("other", false),
+            ("none", false),
+        ] {
+            assert_eq!(is_one_file(&folder.join(path), &own), is_one, "{path}");
+        }
+        // As it is written, though nothing is there.
+        assert!(is_one_file(&folder.join("none"), &folder.join("none")));
+        drop(listener);
+        fs::remove_dir_all(folder).expect("it is there");
     }
 }

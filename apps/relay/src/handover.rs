@@ -479,6 +479,11 @@ impl Successor {
         }
     }
 
+    /// True while it has the control socket of the relay that is followed.
+    pub(crate) fn has_control(&self) -> bool {
+        self.control.is_some()
+    }
+
     /// The control socket, once.
     pub(crate) fn control(&mut self) -> Option<ControlSocket> {
         self.control.take()
