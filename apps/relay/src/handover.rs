@@ -130,7 +130,8 @@ pub(crate) struct Place {
 enum Stage {
     #[default]
     Free,
-    Offered,
+    /// To this process, where it is known.
+    Offered(Option<i32>),
     /// A successor receives.
     Followed,
 }
@@ -146,15 +147,16 @@ impl Place {
 
     /// The place, as soon as one that has left is gone.
     fn enter(self: &Arc<Place>) -> Result<Seat, String> {
-        let is_offered = |stage: &mut Stage| *stage == Stage::Offered;
+        let is_offered = |stage: &mut Stage| matches!(stage, Stage::Offered(_));
         let waited = self.has_changed.wait_timeout_while(self.stage(), PLACE_WAIT, is_offered);
         let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match *stage {
-            Stage::Free => *stage = Stage::Offered,
-            Stage::Offered => {
-                return Err(
-                    "another relay is about to take over; wait for it, or end it".to_owned()
-                );
+            Stage::Free => *stage = Stage::Offered(None),
+            Stage::Offered(pid) => {
+                let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                return Err(format!(
+                    "another relay{pid} is about to take over; wait for it, or end it"
+                ));
             }
             Stage::Followed => return Err("another relay has taken over; ask that one".to_owned()),
         }
@@ -166,9 +168,19 @@ impl Place {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut stage = self.0.stage();
-        if *stage == Stage::Offered {
+        if matches!(*stage, Stage::Offered(_)) {
             *stage = Stage::Free;
             self.0.has_changed.notify_all();
+        }
+    }
+}
+
+impl Seat {
+    /// The successor is this process.
+    fn name(&self, pid: Option<i32>) {
+        let mut stage = self.0.stage();
+        if matches!(*stage, Stage::Offered(_)) {
+            *stage = Stage::Offered(pid);
         }
     }
 }
@@ -191,6 +203,7 @@ impl Predecessor {
         match offered {
             Err(why) => wrong(&why),
             Ok((seat, (line, descriptors))) => LineAnswer::Streamed(Box::new(move |writer| {
+                seat.name(writer.peer_pid());
                 writer.keep(seat);
                 write_with(writer, &line, &descriptors)
             })),
@@ -205,6 +218,8 @@ impl Predecessor {
     /// Ends the run: another receives from now on, and what is left here is not offered again.
     fn follow(&self, last: Last) {
         *self.place.stage() = Stage::Followed;
+        // Who waits for the place waits for nothing.
+        self.place.has_changed.notify_all();
         (self.leave)(last.with_control);
     }
 

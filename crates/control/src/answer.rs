@@ -2,7 +2,7 @@
 
 use crate::rights::send;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, recv, sockopt};
 use std::any::Any;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -99,6 +99,12 @@ impl<'a> AnswerWriter<'a> {
     /// Keeps a value until the conversation ends, however it does: for what lasts as long as this client is there.
     pub fn keep(&mut self, value: impl Any + Send) {
         self.kept.push(Box::new(value));
+    }
+
+    /// The process that opened the conversation; none where it is of another namespace than this one knows.
+    pub fn peer_pid(&self) -> Option<i32> {
+        let peer = sockopt::socket_peercred(self.client).ok()?;
+        Some(peer.pid.as_raw_pid()).filter(|pid| *pid > 0)
     }
 
     /// Says whole lines, none of them empty.
