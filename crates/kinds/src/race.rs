@@ -167,7 +167,8 @@ pub enum Metric {
     /// CPU time of the arm's own per delivered record, ns; nothing is subtracted.
     #[serde(rename = "CPU per record")]
     Cpu,
-    /// The same the other way round: replies delivered per second of CPU time. For goals.
+    /// The same the other way round: replies delivered per second of CPU time. For goals; of one without a load it is
+    /// what is left of a CPU under a load beyond the arm.
     #[serde(rename = "replies per CPU-second")]
     PerCpu,
     /// 99th percentile from the scheduled send time to the app, ns.

@@ -164,7 +164,8 @@ fn calculated(figures: &Arithmetic) -> (String, ClaimStatus) {
 /// and what it then spends for each that it delivers is no cost of its work.
 fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
     let (arm, over) = Field::of(result).sides(test).ok()?;
-    let mut both = [Some(arm), over].into_iter().flatten().filter(|_| test.metric.is_cost());
+    let is_cost = test.metric.is_cost() && !test.is_of_overload();
+    let mut both = [Some(arm), over].into_iter().flatten().filter(|_| is_cost);
     both.find_map(|(arm, load)| {
         let name = &result.arms[arm].name;
         if test.metric.is_of_pings() {

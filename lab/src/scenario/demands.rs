@@ -234,6 +234,11 @@ impl Goal {
         self.load_pps.is_none() && !self.metric.has_no_load()
     }
 
+    /// Whether it asks what is left of a CPU under a load that arms may not deliver, and not what their work costs.
+    pub(crate) fn is_of_overload(&self) -> bool {
+        self.metric == Metric::PerCpu && self.is_saturating()
+    }
+
     /// Whether all arms that it needs satisfy `has`.
     pub(super) fn runs(&self, has: impl Fn(&String) -> bool) -> bool {
         has(&self.arm) && self.other_arm().is_none_or(has)
@@ -278,6 +283,15 @@ impl Goal {
             }
         } else if self.is_saturating() && !scenario.extents().any(saturates) {
             let hint = "give it a `load_pps`, or the scenario `saturate = true`, `topspeed = true` or `closed_loop = true`";
+            return refused("load", hint);
+        } else if kind == GOAL
+            && self.is_saturating()
+            && self.metric.is_cost()
+            && !self.is_of_overload()
+            && !scenario.extents().any(|extent| extent.closed_loop)
+        {
+            let hint = "an arm that loses packets there has no such cost: give it a `load_pps` that both arms deliver, \
+                        or ask what is left of a CPU, `metric = \"replies per CPU-second\"`";
             return refused("load", hint);
         }
         if self.over.is_some() && self.above.is_some() {
@@ -503,6 +517,32 @@ test = { metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 100
             assert!(why.contains(part), "{claim}: {why}");
             // On which the second claim begins.
             assert!(why.contains("file.toml: line 23"), "{why}");
+        }
+    }
+
+    #[test]
+    fn no_goal_is_on_a_cost_at_a_load_that_arms_are_not_to_deliver() {
+        let checked = |metric: &str, load: &str| {
+            let text = HEAD.replace(
+                "segment_ms = 100, time_s = 60",
+                "saturate = true, segment_ms = 100, time_s = 60",
+            );
+            let claim =
+                "says = 's'\ntest = { metric = 'CPU per record', arm = 'xdp', at_most = 9 }";
+            let goal = format!(
+                "[[goal]]\nmetric = '{metric}'\narm = 'xdp'\nover = 'packet'\n{load}at_least = 0.5"
+            );
+            let text = format!("{text}{claim}\n{goal}");
+            Scenario::read(&text, "file.toml", Path::new(".")).expect(&text).check(&TABLES)
+        };
+        for metric in ["CPU per record", "CPU used", "p99 wire to app"] {
+            let why = checked(metric, "").expect_err(metric).to_string();
+            assert!(why.contains("give it a `load_pps` that both arms deliver"), "{why}");
+            assert!(why.contains("`metric = \"replies per CPU-second\"`"), "{why}");
+            checked(metric, "load_pps = 1000\n").expect(metric);
+        }
+        for metric in ["replies per CPU-second", "records/s", "loss"] {
+            checked(metric, "").expect(metric);
         }
     }
 

@@ -335,6 +335,27 @@ fn a_goal_on_the_cost_of_a_collapse_is_not_met() {
 }
 
 #[test]
+fn what_is_left_of_a_cpu_under_a_flood_is_asked_of_arms_that_lose_packets() {
+    let mut result = race(|s| {
+        cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 });
+        if s.load == 2 {
+            lose(s, 0.34);
+        }
+    });
+    result.saturating_pps = Some(400_000);
+    let asked = |load: &str| {
+        let per_cpu = "metric = 'replies per CPU-second', arm = 'xdp', over = 'packet'";
+        format!("{per_cpu}, {load}at_least = 4.0")
+    };
+    assert_judged(&result, &asked(""), Confirmed, "5.000 times (");
+    // At a load with a name it is a cost, the other way round.
+    let collapsed = "xdp lost 34.0 % of 400000/s: that is a collapse";
+    assert_judged(&result, &asked("load_pps = 400_000, "), Unanswered, collapsed);
+    let cost = "metric = 'CPU per record', arm = 'xdp', over = 'packet', at_most = 0.25";
+    assert_judged(&result, cost, Unanswered, collapsed);
+}
+
+#[test]
 fn constancy_is_asked_over_two_loads_of_one_arm() {
     // Twice the load, twice the time: linear. Twice the load, the same time: constant.
     let result = race(|s| {
