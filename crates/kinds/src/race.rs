@@ -305,6 +305,11 @@ impl Metric {
         is_it || self.is_searched()
     }
 
+    /// Whether it is of CPU time, which other programs are no part of.
+    pub fn is_of_cpu(self) -> bool {
+        matches!(self, Metric::Cpu | Metric::PerCpu | Metric::CpuUsed)
+    }
+
     /// Whether it is what a packet costs or takes: of an arm that loses packets, it is another thing.
     pub fn is_cost(self) -> bool {
         let is_other = matches!(self, Metric::Rate | Metric::RingMemory | Metric::Resident);

@@ -71,10 +71,24 @@ fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
     }
 }
 
+/// Whether the metric's figure may be made of this segment: what was disturbed has its CPU time.
+fn is_used(metric: Metric, segment: &Segment) -> bool {
+    segment.invalid.is_empty() && (metric.is_of_cpu() || segment.disturbed.is_none())
+}
+
+/// Where all went in the segments that the metric's figure of an arm at a load is made of; `None` where there are none.
+pub(super) fn ledger_of(segments: &[Segment], metric: Metric, side: Side) -> Option<Ledger> {
+    let mut used = measured(segments, side).filter(|s| is_used(metric, s)).peekable();
+    used.peek()?;
+    let mut sum = Ledger::default();
+    used.for_each(|segment| add(&mut sum, &segment.ledger));
+    sum.balance();
+    Some(sum)
+}
+
 /// A metric's value in one segment; `None` if it cannot be used.
 fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
-    let is_of_cpu = matches!(metric, Metric::Cpu | Metric::PerCpu | Metric::CpuUsed);
-    if !segment.invalid.is_empty() || (!is_of_cpu && segment.disturbed.is_some()) {
+    if !is_used(metric, segment) {
         return None;
     }
     let Segment { cpu, ledger, generator, memory, .. } = segment;
@@ -724,8 +738,8 @@ pub(super) fn is_saturated(result: &RaceResult, arm: usize, load: usize) -> bool
     if result.closed_loop {
         return true;
     }
-    let mut of = result.summaries.iter().filter(|s| s.arm == arm && s.load == load);
-    of.any(|summary| summary.ledger.loss_share() >= SATURATED_LOSS_MIN)
+    let ledger = ledger_of(&result.segments, Metric::Rate, (arm, load));
+    ledger.is_some_and(|ledger| ledger.loss_share() >= SATURATED_LOSS_MIN)
 }
 
 /// The index of a load, `None` being the saturating one; `None` if it was not offered.

@@ -4,7 +4,7 @@
 //! and an arm that did not run are answered with the reason, never with a verdict; for a goal that is inconclusive. So
 //! is a cost that would be the cost of a collapse, for either.
 
-use super::analyse::{Data, Side, is_saturated, load_of, paired, rule};
+use super::analyse::{Data, Side, is_saturated, ledger_of, load_of, paired, rule};
 use super::limiter::{Limiter, limiter};
 use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, RaceResult};
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
@@ -175,9 +175,10 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
             let (sent, why) = (row.sent, "what is left is no sample of all");
             return is_lossy.then(|| format!("{name} lost {lost} of {sent} pings: {why}"));
         }
-        let summary = result.summaries.iter().find(|s| (s.arm, s.load) == (arm, load))?;
+        // Of what the figure is made of, and of nothing that was left out of it.
+        let ledger = ledger_of(&result.segments, test.metric, (arm, load))?;
         let at = result.loads_pps[load];
-        match &summary.ledger {
+        match ledger {
             ledger if ledger.unknown.is_some() => {
                 Some(format!("what {name} received of {at}/s is not known, nor what that cost it"))
             }

@@ -430,6 +430,44 @@ fn no_cost_is_reported_of_a_collapse() {
 }
 
 #[test]
+fn what_is_in_no_figure_makes_no_collapse() {
+    let planted = |plant: fn(&mut Segment)| {
+        race(|s| {
+            cost(s, if s.arm == XDP { 400.0 } else { 2_000.0 });
+            if s.round == 0 {
+                lose(s, 0.9);
+                plant(s);
+            }
+        })
+    };
+    let asked = |metric: &str| {
+        format!(
+            "metric = '{metric}', arm = 'xdp', over = 'packet', load_pps = 400_000, at_most = 9.0"
+        )
+    };
+    let left_out: [fn(&mut Segment); 3] = [
+        |s| s.warm_up = true,
+        |s| s.replaced = true,
+        |s| s.invalid = vec!["the generator was late".to_owned()],
+    ];
+    for plant in left_out {
+        assert_judged(&planted(plant), &asked("CPU per record"), Confirmed, "0.200 times (");
+    }
+    let disturbed = planted(|s| s.disturbed = Some("other programs ran".to_owned()));
+    assert_judged(&disturbed, &asked("CPU per record"), Unanswered, "that is a collapse");
+    assert_ne!(test(&disturbed, &asked("p50 wire to app")).0, Unanswered);
+    assert_judged(&planted(|_| {}), &asked("p50 wire to app"), Unanswered, "that is a collapse");
+    // Nor is an arm saturated that lost packets in no segment of its rate.
+    let rate = "metric = 'records/s', arm = 'xdp', at_least = 1.0";
+    let not_saturated = "; or more: the arm was not saturated";
+    for (plant, is_open) in [(left_out[0], true), ((|_| {}) as fn(&mut Segment), false)] {
+        let result = RaceResult { saturating_pps: Some(400_000), ..planted(plant) };
+        let (_, measured) = test(&result, rate);
+        assert_eq!(measured.contains(not_saturated), is_open, "{measured}");
+    }
+}
+
+#[test]
 fn what_this_race_did_not_ask_is_reported_with_the_reason() {
     let result = race(|s| cost(s, 400.0));
     let metric = "metric = 'CPU per record'";
