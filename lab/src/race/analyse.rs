@@ -116,10 +116,10 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
 }
 
 /// CPU time per record: of what delivered nothing of what it was offered it is no number. Were it missing, an arm would
-/// be judged by the segments in which it worked.
+/// be judged by the segments in which it worked. Where something disturbed it, that it delivered nothing may be that.
 fn ns_per_record(segment: &Segment) -> Option<f64> {
-    let nothing = (segment.ledger.offered > 0).then_some(f64::INFINITY);
-    segment.cpu.ns_per_record.or(nothing)
+    let is_its_own = segment.ledger.offered > 0 && segment.disturbed.is_none();
+    segment.cpu.ns_per_record.or(is_its_own.then_some(f64::INFINITY))
 }
 
 /// False for the latency of a load that is no schedule: it was not measured.
@@ -868,9 +868,10 @@ mod tests {
             let doubt = judged(metric, 4).doubt;
             assert!(matches!(doubt, Some(Doubt::BrokenValues { .. })), "{doubt:?}");
         }
-        // What was not offered anything is missing.
+        // What was not offered anything is missing, and so is what something else may have lost.
         let idle = Segment { ledger: Ledger::default(), ..at(1, 0, None) };
-        assert_eq!(of_segment(Metric::Cpu, &idle), None);
+        let disturbed = Segment { disturbed: Some("it was".to_owned()), ..at(1, 0, None) };
+        assert_eq!([idle, disturbed].map(|s| of_segment(Metric::Cpu, &s)), [None; 2]);
     }
 
     #[test]
