@@ -258,7 +258,7 @@ pub struct PingPlan {
     pub loss_max: f64,
     /// Where the capacity is searched, requests per second.
     pub capacity_pps: [u64; 2],
-    /// Rates asked per search; 0: none is made.
+    /// Rates asked per search, 2 or more; 0: none is made.
     pub capacity_steps: u32,
     /// How long each is offered, ms.
     pub capacity_ms: u64,
@@ -273,7 +273,7 @@ pub struct CapacityPlan {
     /// The loss up to which a rate counts as carried, a share. The rate without any is searched beside it.
     #[serde(default = "thousandth")]
     pub loss_max: f64,
-    /// Rates asked per search.
+    /// Rates asked per search, 2 or more.
     pub steps: u32,
     /// How long a trial of a rate is, ms.
     pub ms: u64,

@@ -208,8 +208,9 @@ impl Scenario {
             let hint = "0 to 0.5, a share: 0.001 is 0.1 %";
             return Err(value("capacity.loss_max", loss_max, hint));
         }
-        if !(1..=CAPACITY_STEPS_MAX).contains(&steps) {
-            return Err(value("capacity.steps", steps, format!("1 to {CAPACITY_STEPS_MAX}")));
+        // One that asks the highest rate alone knows nothing of an arm that does not carry that.
+        if !(2..=CAPACITY_STEPS_MAX).contains(&steps) {
+            return Err(value("capacity.steps", steps, format!("2 to {CAPACITY_STEPS_MAX}")));
         }
         if !(1..=CAPACITY_TRIALS_MAX).contains(&trials) {
             return Err(value("capacity.trials", trials, format!("1 to {CAPACITY_TRIALS_MAX}")));
@@ -346,8 +347,8 @@ impl Scenario {
             let hint = "0 to 0.5, a share: 0.005 is 0.5 %";
             return Err(value("ping.loss_max", ping.loss_max, hint));
         }
-        if ping.capacity_steps > CAPACITY_STEPS_MAX {
-            let hint = format!("0 to {CAPACITY_STEPS_MAX}");
+        if ping.capacity_steps == 1 || ping.capacity_steps > CAPACITY_STEPS_MAX {
+            let hint = format!("0, or 2 to {CAPACITY_STEPS_MAX}");
             return Err(value("ping.capacity_steps", ping.capacity_steps, hint));
         }
         if !(50..=60_000).contains(&ping.capacity_ms) {

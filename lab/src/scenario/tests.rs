@@ -212,8 +212,9 @@ fn a_race_of_pings_has_the_kernel_as_a_peer_and_a_section_of_its_own() {
     let again: Scenario = toml::from_str(&toml::to_string(&scenario).unwrap()).unwrap();
     assert_eq!(again, scenario);
     type Change = fn(&mut Scenario);
-    let changes: [(Change, &str); 10] = [
+    let changes: [(Change, &str); 11] = [
         (|s| s.ping.as_mut().unwrap().ping_load_pps = 500_000, "ping.ping_load_pps"),
+        (|s| s.ping.as_mut().unwrap().capacity_steps = 1, "ping.capacity_steps is 1"),
         (|s| s.arms[0].full_only = true, "`full_only` of the first arm"),
         (|s| s.ping = None, "the section `[ping]`"),
         (|s| s.app = "count".into(), "`[ping]` belongs to"),
@@ -230,6 +231,20 @@ fn a_race_of_pings_has_the_kernel_as_a_peer_and_a_section_of_its_own() {
         let sentence = scenario.check(&TABLES).expect_err(part).to_string();
         assert!(sentence.contains(part), "{sentence}");
     }
+}
+
+#[test]
+fn a_search_asks_two_rates_at_least() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/relay.toml");
+    let mut scenario = Scenario::load(Path::new(file)).unwrap();
+    let mut checked = |steps| {
+        let plans = scenario.variants.iter_mut().filter_map(|variant| variant.capacity.as_mut());
+        plans.for_each(|plan| plan.steps = steps);
+        scenario.check(&TABLES)
+    };
+    let why = checked(1).expect_err("it asks one").to_string();
+    assert!(why.contains("capacity.steps is 1") && why.contains("2 to 16"), "{why}");
+    checked(2).unwrap();
 }
 
 /// A race in which a client asks.
