@@ -302,7 +302,11 @@ impl Figure {
             None => alone(data, goal.metric, arm),
         };
         let (look, rule) = (look_of(goal, (arm, over), findings)?, rule_of(goal, scenario));
-        let found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
+        let mut found = Comparison::of_pairs(&pairs, rule, look).expect("as the findings were");
+        if let Some(interval) = found.interval.as_mut().filter(|_| over.is_none()) {
+            // What a search found was carried, so that an arm's own rate is not below it: a step too wide.
+            interval.lower *= 1.0 + rule.resolution;
+        }
         let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
         let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
         Some(Figure { found, noise })

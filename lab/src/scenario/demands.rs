@@ -297,6 +297,10 @@ impl Goal {
         if self.over.is_some() && self.above.is_some() {
             return refused("other arm", "give `over`, a ratio, or `above`, a difference");
         }
+        if self.above.is_some() && self.metric.is_searched() {
+            let hint = "what a search finds is known to a share of it: give `over`, a ratio";
+            return refused("other arm", hint);
+        }
         if let Some(other) = self.over_load_pps
             && (self.other_arm().is_some() || self.load_pps.is_none_or(|pps| pps == other))
         {
@@ -511,6 +515,12 @@ test = { metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 100
             (
                 "says = 's'\ntest = { metric = 'ping avg', arm = 'xdp', at_most = 1 }".to_owned(),
                 "no `[ping]`",
+            ),
+            (
+                "says = 's'\ntest = { metric = 'capacity', arm = 'xdp', above = 'packet', at_least = 1 }\n\
+                 [capacity]\npps = [1000, 2000]\nsteps = 4\nms = 100"
+                    .to_owned(),
+                "known to a share of it: give `over`",
             ),
         ] {
             let why = read(&claim).expect_err(&claim).to_string();

@@ -242,7 +242,7 @@ fn the_searched_rate_of_an_arm_whose_search_had_no_upper_end_is_a_lower_bound() 
         section.capacities =
             (0..5).map(|arm| CapacityRow { arm, open_ended: open(arm), ..row.clone() }).collect();
         let mut scenario = scenario("");
-        let text = format!("metric = 'capacity'\narm = 'xdp'\nover = 'packet'\n{limit}");
+        let text = format!("metric = 'capacity'\narm = 'xdp'\n{limit}");
         let claim = format!("[[claim]]\nsays = 's'\n[claim.test]\n{text}");
         let claims_of: std::collections::BTreeMap<String, Vec<Claim>> =
             toml::from_str(&claim).expect("it is one");
@@ -254,12 +254,20 @@ fn the_searched_rate_of_an_arm_whose_search_had_no_upper_end_is_a_lower_bound() 
         (outcome.status, outcome.measured.clone())
     };
     for (open_ended, limit, status, part) in [
-        (0, "at_least = 2.5", Confirmed, "3.000 times (2.61"),
-        (0, "at_least = 2.9", Inconclusive, "to 3.44"),
-        (0, "at_most = 3.5", Confirmed, "3.000 times ("),
-        (1, "at_least = 2.5", Confirmed, "; or more: a search had no upper end"),
-        (1, "at_most = 3.5", Inconclusive, "; or more: a search had no upper end"),
-        (1, "at_least = 3.6", Inconclusive, "; or more: a search had no upper end"),
+        (0, "over = 'packet'\nat_least = 2.5", Confirmed, "3.000 times (2.61"),
+        (0, "over = 'packet'\nat_least = 2.9", Inconclusive, "to 3.44"),
+        (0, "over = 'packet'\nat_most = 3.5", Confirmed, "3.000 times ("),
+        (1, "over = 'packet'\nat_least = 2.5", Confirmed, "; or more: a search had no upper end"),
+        (1, "over = 'packet'\nat_most = 3.5", Inconclusive, "; or more: a search had no upper end"),
+        (
+            1,
+            "over = 'packet'\nat_least = 3.6",
+            Inconclusive,
+            "; or more: a search had no upper end",
+        ),
+        // Of one arm it is no less than was carried, and up to a step more.
+        (0, "at_least = 299_000", Confirmed, "300000/s (300000 to 344"),
+        (0, "at_most = 320_000", Inconclusive, "300000/s (300000 to 344"),
     ] {
         let (is, measured) = judged_by(open_ended, limit);
         assert!(is == status && measured.contains(part), "{limit}: {is:?}: {measured}");
