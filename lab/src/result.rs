@@ -391,6 +391,10 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+fn is_none_of_them(n: &usize) -> bool {
+    *n == 0
+}
+
 /// An arm that loses less than this share of a load delivers it.
 pub const DELIVERS_LOSS_MAX: f64 = 0.01;
 
@@ -687,9 +691,13 @@ pub struct CapacityRow {
     pub pps: Option<[f64; 3]>,
     /// Blocks searched.
     pub searches: usize,
-    /// Of them, those whose end was the highest rate asked for, or the generator: the capacity is
-    /// not less than what stands here.
+    /// Of them, those whose end was the highest rate asked for, or, where that is so of most, the generator: the
+    /// capacity is not less than what stands here.
     pub open_ended: usize,
+    /// Of them, those that are in no figure: the generator did not keep the rate at which they ended, as it did in
+    /// others, or something disturbed the lowest. Absent in results before 2026-11-28.
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub left_out: usize,
 }
 
 /// The highest rates that were carried. Its findings stand among the others, with the load index one beyond the last of

@@ -270,6 +270,10 @@ pub struct Capacity {
     pub beyond_pps: Option<u64>,
     /// True if the generator was what could not keep up with the lowest rate that failed.
     pub is_generator_limited: bool,
+    /// True if not even the lowest rate came through, and something disturbed it whenever it was offered. Absent in
+    /// results before 2026-11-28.
+    #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
+    pub is_disturbed: bool,
     /// Every trial of a rate, in order.
     pub steps: Vec<CapacityStep>,
 }

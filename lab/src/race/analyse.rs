@@ -65,8 +65,6 @@ fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
         Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
         Metric::PingMax => Some(pings()?.summary.max_ns? as f64),
         Metric::PingMdev => pings()?.mdev_ns,
-        Metric::Capacity => capacities::carried(capacities::capacity(trial)?),
-        Metric::ZeroLoss => capacities::carried(capacities::zero_loss(trial)?),
         _ => None,
     }
 }
@@ -156,13 +154,18 @@ pub(super) type Side = (usize, usize);
 
 /// Two sides, generation by generation.
 fn by_generation(trials: &[Trial], metric: Metric, [base, arm]: [Side; 2]) -> Vec<Pair> {
-    let of = |(arm, _): Side| trials.iter().filter(move |trial| trial.index == arm);
-    let pair = |(of_base, of_arm): (&Trial, &Trial)| Pair {
-        generation: of_arm.generation,
-        base: of_trial(metric, of_base, base.1),
-        arm: of_trial(metric, of_arm, arm.1),
+    let values = |(arm, load): Side| {
+        let search = capacities::search_of(metric);
+        let is_cut_short = search.is_some_and(|of| capacities::is_cut_short(trials, arm, of));
+        let value = move |trial: &Trial| match search {
+            Some(of) => capacities::carried(of(trial)?, is_cut_short),
+            None => of_trial(metric, trial, load),
+        };
+        let of_arm = trials.iter().filter(move |trial| trial.index == arm);
+        of_arm.map(move |trial| (trial.generation, value(trial)))
     };
-    of(base).zip(of(arm)).map(pair).collect()
+    let pairs = values(base).zip(values(arm));
+    pairs.map(|((_, base), (generation, arm))| Pair { generation, base, arm }).collect()
 }
 
 /// Two sides, round by round.

@@ -1,19 +1,19 @@
 //! The highest rates that arms carry, compared arm by arm with the base generation by generation: with at most a stated
 //! share lost in every one of several trials, and with nothing lost.
 
-use super::pings::{ByGeneration, CAPACITY, Compared, capacity_row, findings};
+use super::pings::{ByGeneration, CAPACITY, Compared, Value, capacity_row, findings};
 use crate::result::{CapacitySection, Finding};
 use crate::scenario::Scenario;
 use crate::search;
 use crate::trial::{Capacity, Trial};
+use laneway_kinds::Metric;
 use laneway_stats::Direction;
 
 const ZERO_LOSS: Compared = Compared {
     metric: "zero-loss rate",
     unit: "1/s",
     direction: Direction::HigherIsBetter,
-    is_searched: true,
-    value: |trial| carried(zero_loss(trial)?),
+    value: Value::Searched(zero_loss),
 };
 
 /// How near the searches of a race are to what they search for, as a share: none is farther off. 0 where none is made.
@@ -24,29 +24,70 @@ pub(super) fn resolution(scenario: &Scenario) -> f64 {
     search.map_or(0.0, |(pps, steps)| search::resolution(pps, steps))
 }
 
-/// What the search for a capacity found, and whether the arm can do more than that.
-pub(super) fn capacity(trial: &Trial) -> Option<(&Capacity, bool)> {
-    let found = trial.capacity.as_ref()?;
-    Some((found, found.beyond_pps.is_none() || found.is_generator_limited))
+/// What a search found, and what is above that.
+pub(super) type Searched<'a> = (&'a Capacity, SearchEnd);
+
+/// A search that a trial may have.
+pub(super) type Search = for<'a> fn(&'a Trial) -> Option<Searched<'a>>;
+
+/// What is above the rate that a search found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SearchEnd {
+    /// A rate that the arm did not carry.
+    Failed,
+    /// A rate that says nothing of the arm: the generator did not keep it, or something disturbed it, the lowest.
+    NotKept,
+    /// Nothing that was asked.
+    Open,
 }
 
-/// The rate that a search found: none at all of an arm that did not carry the lowest, and unknown where the generator
-/// did not keep that.
-pub(super) fn carried((found, is_open): (&Capacity, bool)) -> Option<f64> {
-    match found.pps {
-        Some(pps) => Some(pps as f64),
-        None => (!is_open).then_some(0.0),
+/// The search that finds this metric.
+pub(super) fn search_of(metric: Metric) -> Option<Search> {
+    match metric {
+        Metric::Capacity => Some(capacity),
+        Metric::ZeroLoss => Some(zero_loss),
+        _ => None,
     }
 }
 
-/// What the search for a rate without a loss found, and whether the arm can do more than that. One that ended at the
-/// capacity has the upper end of that.
-pub(super) fn zero_loss(trial: &Trial) -> Option<(&Capacity, bool)> {
+fn end(found: &Capacity) -> SearchEnd {
+    match found.beyond_pps {
+        None => SearchEnd::Open,
+        Some(_) if found.is_generator_limited || found.is_disturbed => SearchEnd::NotKept,
+        Some(_) => SearchEnd::Failed,
+    }
+}
+
+/// What the search for a capacity found.
+pub(super) fn capacity(trial: &Trial) -> Option<Searched<'_>> {
+    trial.capacity.as_ref().map(|found| (found, end(found)))
+}
+
+/// What the search for a rate without a loss found. One that ended at the capacity has the end of that.
+pub(super) fn zero_loss(trial: &Trial) -> Option<Searched<'_>> {
     let found = trial.zero_loss.as_ref()?;
-    let is_of_capacity =
-        |(capacity, is_open): (&Capacity, bool)| is_open && capacity.pps == found.pps;
-    let is_open = capacity(trial).is_some_and(is_of_capacity);
-    Some((found, is_open || found.beyond_pps.is_none() || found.is_generator_limited))
+    let of_capacity = capacity(trial).filter(|(capacity, _)| capacity.pps == found.pps);
+    let of_capacity = of_capacity.map(|(_, end)| end).filter(|end| *end != SearchEnd::Failed);
+    Some((found, of_capacity.unwrap_or_else(|| end(found))))
+}
+
+/// Whether most searches of an arm ended at what the generator keeps: what they found are bounds then, and that of a
+/// few else, which chance cut short, is no figure.
+pub(super) fn is_cut_short(trials: &[Trial], arm: usize, search: Search) -> bool {
+    let of_arm = trials.iter().filter(|trial| trial.index == arm);
+    let ends: Vec<SearchEnd> = of_arm.filter_map(search).map(|(_, end)| end).collect();
+    2 * ends.iter().filter(|end| **end == SearchEnd::NotKept).count() > ends.len()
+}
+
+/// The rate that a search found of an arm of which most, or few, are cut short: none at all of one that did not carry
+/// the lowest.
+pub(super) fn carried((found, end): Searched<'_>, is_cut_short: bool) -> Option<f64> {
+    match (found.pps, end) {
+        (Some(_), SearchEnd::NotKept) if !is_cut_short => None,
+        (Some(pps), _) => Some(pps as f64),
+        (None, SearchEnd::Failed) => Some(0.0),
+        (None, _) => None,
+    }
 }
 
 /// What a reader must know of the rates that were searched; `None` where none were.
@@ -124,21 +165,23 @@ mod tests {
         let at = |pps, beyond_pps| Capacity { pps: Some(pps), beyond_pps, ..Capacity::default() };
         let limited = |found: Capacity| Capacity { is_generator_limited: true, ..found };
         let of = |trial: &Trial| {
-            let found =
-                [capacity(trial), zero_loss(trial)].map(|it| it.expect("both were searched"));
-            found.map(|it| (carried(it), it.1))
+            let found = [capacity(trial), zero_loss(trial)];
+            found.map(|it| it.expect("both were searched")).map(|it| (carried(it, false), it.1))
         };
-        assert_eq!(of(&trial(none.clone(), none.clone())), [(Some(0.0), false); 2]);
-        assert_eq!(of(&trial(limited(none.clone()), none)), [(None, true); 2]);
+        use SearchEnd::{Failed, NotKept, Open};
+        assert_eq!(of(&trial(none.clone(), none.clone())), [(Some(0.0), Failed); 2]);
+        assert_eq!(of(&trial(limited(none.clone()), none.clone())), [(None, NotKept); 2]);
+        let disturbed = Capacity { is_disturbed: true, ..none.clone() };
+        assert_eq!(of(&trial(disturbed, none)), [(None, NotKept); 2]);
         let [highest, lower] = [at(90, None), at(40, Some(60))];
         assert_eq!(
             of(&trial(highest.clone(), lower.clone())),
-            [(Some(90.0), true), (Some(40.0), false)]
+            [(Some(90.0), Open), (Some(40.0), Failed)]
         );
         // Without a loss at the very capacity, above which the generator kept nothing.
         let kept = at(70, Some(80));
-        assert_eq!(of(&trial(limited(kept.clone()), kept)), [(Some(70.0), true); 2]);
-        assert_eq!(of(&trial(lower.clone(), lower)), [(Some(40.0), false); 2]);
+        assert_eq!(of(&trial(limited(kept.clone()), kept)), [(None, NotKept); 2]);
+        assert_eq!(of(&trial(lower.clone(), lower)), [(Some(40.0), Failed); 2]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) enum Limiter {
     Generator,
     /// A client that was busy all the time.
     Client,
-    /// A search of a generation ended at its highest rate, or at what the generator keeps.
+    /// A search of a generation ended at its highest rate, or most of them at what the generator keeps.
     Search,
 }
 
@@ -116,6 +116,7 @@ mod tests {
                 pps: None,
                 searches: 9,
                 open_ended: usize::from(at == arm),
+                left_out: 0,
             };
             let capacity = CapacitySection {
                 loss_max_share: 0.0,

@@ -2,13 +2,13 @@
 //! base generation by generation.
 
 use super::analyse::{Judge, spread};
-use super::capacities::{capacity, carried, resolution};
+use super::capacities::{Search, SearchEnd, capacity, carried, is_cut_short, resolution};
 use super::demands;
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
 use crate::scenario::Scenario;
-use crate::trial::{Capacity, Trial};
+use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_stats::pairs::{Comparison, Pair};
 use laneway_stats::{Direction, Look, Rule};
@@ -38,6 +38,17 @@ impl<'a> ByGeneration<'a> {
         }
         values
     }
+
+    /// What is compared, per generation.
+    fn figures(&self, arm: usize, what: &Compared) -> Vec<Option<f64>> {
+        match what.value {
+            Value::Measured(value) => self.values(arm, value),
+            Value::Searched(search) => {
+                let is_cut_short = is_cut_short(self.trials, arm, search);
+                self.values(arm, |trial| carried(search(trial)?, is_cut_short))
+            }
+        }
+    }
 }
 
 /// One thing that is compared.
@@ -45,10 +56,15 @@ pub(super) struct Compared {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
     pub(super) direction: Direction,
-    /// It is known to the resolution of a search.
-    pub(super) is_searched: bool,
     /// In one trial.
-    pub(super) value: fn(&Trial) -> Option<f64>,
+    pub(super) value: Value,
+}
+
+/// Where a value of a trial comes from.
+pub(super) enum Value {
+    Measured(fn(&Trial) -> Option<f64>),
+    /// It is known to the resolution of a search.
+    Searched(Search),
 }
 
 const PINGS_LOADED: [Compared; 2] = [
@@ -56,17 +72,15 @@ const PINGS_LOADED: [Compared; 2] = [
         metric: "ping avg under load",
         unit: "ns",
         direction: Direction::LowerIsBetter,
-        is_searched: false,
-        value: |trial| trial.ping_loaded.as_ref()?.round_trips.figures().avg_ns,
+        value: Value::Measured(|trial| trial.ping_loaded.as_ref()?.round_trips.figures().avg_ns),
     },
     Compared {
         metric: "ping p50 under load",
         unit: "ns",
         direction: Direction::LowerIsBetter,
-        is_searched: false,
-        value: |trial| {
+        value: Value::Measured(|trial| {
             Some(trial.ping_loaded.as_ref()?.round_trips.figures().summary.p50_ns? as f64)
-        },
+        }),
     },
 ];
 const PINGS: [Compared; 2] = [
@@ -74,23 +88,22 @@ const PINGS: [Compared; 2] = [
         metric: "ping avg",
         unit: "ns",
         direction: Direction::LowerIsBetter,
-        is_searched: false,
-        value: |trial| trial.ping.as_ref()?.round_trips.figures().avg_ns,
+        value: Value::Measured(|trial| trial.ping.as_ref()?.round_trips.figures().avg_ns),
     },
     Compared {
         metric: "ping p50",
         unit: "ns",
         direction: Direction::LowerIsBetter,
-        is_searched: false,
-        value: |trial| Some(trial.ping.as_ref()?.round_trips.figures().summary.p50_ns? as f64),
+        value: Value::Measured(|trial| {
+            Some(trial.ping.as_ref()?.round_trips.figures().summary.p50_ns? as f64)
+        }),
     },
 ];
 pub(super) const CAPACITY: Compared = Compared {
     metric: "capacity",
     unit: "1/s",
     direction: Direction::HigherIsBetter,
-    is_searched: true,
-    value: |trial| carried(capacity(trial)?),
+    value: Value::Searched(capacity),
 };
 
 /// The section of the result and its findings; neither for another app.
@@ -148,19 +161,21 @@ fn ping_row(
     PingRow { arm, sent, replied, duplicates, rtt: round_trips.figures() }
 }
 
-/// The row of an arm, by what a search `of` a trial found, and whether that had no upper end.
-pub(super) fn capacity_row(
-    all: &ByGeneration<'_>,
-    arm: usize,
-    of: fn(&Trial) -> Option<(&Capacity, bool)>,
-) -> CapacityRow {
-    let found: Vec<(&Capacity, bool)> = all.of(arm).filter_map(|(_, trial)| of(trial)).collect();
-    let rates: Vec<f64> = found.iter().filter_map(|(c, _)| c.pps).map(|pps| pps as f64).collect();
+/// The row of an arm, by what a search of each trial found.
+pub(super) fn capacity_row(all: &ByGeneration<'_>, arm: usize, search: Search) -> CapacityRow {
+    let is_cut_short = is_cut_short(all.trials, arm, search);
+    let found: Vec<_> = all.of(arm).filter_map(|(_, trial)| search(trial)).collect();
+    let carried = |searched| carried(searched, is_cut_short);
+    let rates: Vec<f64> =
+        found.iter().filter_map(|it| carried(*it)).filter(|pps| *pps > 0.0).collect();
+    let is_open = |end| end == SearchEnd::Open || end == SearchEnd::NotKept && is_cut_short;
+    let is_left_out = |end| end == SearchEnd::NotKept && !is_cut_short;
     CapacityRow {
         arm,
         pps: spread(&rates),
         searches: found.len(),
-        open_ended: found.iter().filter(|(_, is_open)| *is_open).count(),
+        open_ended: found.iter().filter(|(_, end)| is_open(*end)).count(),
+        left_out: found.iter().filter(|(_, end)| is_left_out(*end)).count(),
     }
 }
 
@@ -177,13 +192,16 @@ pub(super) fn findings(
         direction: what.direction,
         threshold_min: matters,
         half_width_target: matters * 2.0,
-        resolution: if what.is_searched { resolution(scenario) } else { 0.0 },
+        resolution: match what.value {
+            Value::Measured(_) => 0.0,
+            Value::Searched(_) => resolution(scenario),
+        },
         ..Rule::COST
     };
     let beside = demands::beside_comparisons(scenario, &COMPARED, true);
     let mut judge = Judge::new(None, beside);
     let mut compare = |arm| {
-        let [base, other] = [0, arm].map(|arm| all.values(arm, what.value));
+        let [base, other] = [0, arm].map(|arm| all.figures(arm, what));
         let pairs = base.into_iter().zip(other).enumerate();
         let pairs: Vec<Pair> =
             pairs.map(|(generation, (base, arm))| Pair { generation, base, arm }).collect();
@@ -269,6 +287,7 @@ mod tests {
     use super::*;
     use crate::ping::PingLoad;
     use crate::result::Ledger;
+    use crate::trial::Capacity;
 
     fn trial(arm: usize, generation: usize, capacity: Capacity) -> Trial {
         Trial { capacity: Some(capacity), ..Trial::empty(arm, generation) }
@@ -288,12 +307,29 @@ mod tests {
             trial(1, 0, open),
         ];
         let all = ByGeneration { trials: &trials, generations: 2 };
-        assert_eq!(all.values(1, CAPACITY.value), [Some(400.0), Some(220.0)]);
-        assert_eq!(all.values(2, CAPACITY.value), [None, None]);
+        assert_eq!(all.figures(1, &CAPACITY), [Some(400.0), Some(220.0)]);
+        assert_eq!(all.figures(2, &CAPACITY), [None, None]);
         let row = |arm| capacity_row(&all, arm, super::capacity);
         let [none, row, other] = [row(2), row(1), row(0)];
         assert_eq!((row.searches, row.open_ended, row.pps.unwrap()[1]), (2, 1, 220.0));
         assert_eq!((other.open_ended, none.pps), (0, None));
+    }
+
+    #[test]
+    fn a_search_that_the_generator_cut_short_is_missing_unless_most_are() {
+        let short = Capacity { is_generator_limited: true, ..capacity(40) };
+        let row = |cut: usize| {
+            let at = |generation| if generation < cut { short.clone() } else { capacity(90) };
+            let trials: Vec<Trial> = (0..6).map(|g| trial(1, g, at(g))).collect();
+            let all = ByGeneration { trials: &trials, generations: 6 };
+            let row = capacity_row(&all, 1, super::capacity);
+            let whole = all.figures(1, &CAPACITY).iter().flatten().count();
+            ([row.searches, row.open_ended, row.left_out, whole], row.pps.unwrap()[1])
+        };
+        assert_eq!(row(0), ([6, 0, 0, 6], 90.0));
+        assert_eq!(row(1), ([6, 0, 1, 5], 90.0));
+        assert_eq!(row(3), ([6, 0, 3, 3], 90.0));
+        assert_eq!(row(4), ([6, 4, 0, 6], 40.0));
     }
 
     #[test]

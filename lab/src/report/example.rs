@@ -338,6 +338,7 @@ pub(crate) fn pings() -> RaceResult {
                 pps: (arm == 0).then_some([412_345.0, 400_000.0, 420_000.0]),
                 searches: 4,
                 open_ended: arm,
+                left_out: 0,
             })
             .collect(),
     });

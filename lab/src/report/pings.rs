@@ -216,7 +216,7 @@ fn searched([low, high]: [u64; 2]) -> String {
 
 /// The highest rate carried, per arm.
 fn capacities(result: &RaceResult, rows: &[CapacityRow], caption: String) -> Table {
-    let columns = vec![
+    let mut columns = vec![
         arm_column(),
         column("mode", "", "How the arm's program is attached, as obtained."),
         column("capacity", "k/s", "Highest rate within the limit: median over rounds."),
@@ -229,6 +229,12 @@ fn capacities(result: &RaceResult, rows: &[CapacityRow], caption: String) -> Tab
              capacity is not less than what stands here.",
         ),
     ];
+    let has_left_out = rows.iter().any(|row| row.left_out > 0);
+    if has_left_out {
+        let about = "Searches in no figure: the generator did not keep the rate at which they ended, as it did in \
+                     others of the arm, or something disturbed the lowest.";
+        columns.push(column("left out", "", about));
+    }
     let rows = rows.iter().map(|row| {
         let mut cells =
             vec![Cell::Words(arm_name(result, row.arm)), Cell::Words(mode(result, row.arm))];
@@ -243,6 +249,7 @@ fn capacities(result: &RaceResult, rows: &[CapacityRow], caption: String) -> Tab
             }
         });
         cells.extend([counted(row.searches as u64), counted(row.open_ended as u64)]);
+        cells.extend(has_left_out.then(|| counted(row.left_out as u64)));
         Row { cells, opens_group: false }
     });
     Table { caption, columns, heads: 2, rows: rows.collect() }

@@ -410,23 +410,23 @@ impl<'a> Walk<'a> {
     pub(super) fn search(&mut self, search: Search) -> Result<Capacity, RaceError> {
         let Search { loss_max, length, .. } = search;
         let mut capacity = Capacity::default();
-        let mut limited_pps = None;
+        let (mut limited_pps, mut disturbed_pps) = (None, None);
         let bounds = bisect(search.pps, search.steps, |pps| {
             for _ in 0..search.trials {
                 let mut segment = self.offer(pps, length)?.segment;
-                let is_disturbed = !segment.invalid.is_empty() || segment.disturbed.is_some();
-                if is_disturbed && segment.ledger.loss_share() > loss_max {
-                    // Lost while something disturbed it: that is asked once more.
+                if let StepOutcome { passed: false, is_disturbed: true, .. } =
+                    of(&segment, loss_max)
+                {
+                    // It failed while something disturbed it: that is asked once more.
                     segment = self.offer(pps, length)?.segment;
                 }
-                let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
-                let keeps_up = keeps_up(asked_pps, achieved_pps);
-                let loss_share = segment.ledger.loss_share();
-                let passed = loss_share <= loss_max && keeps_up;
-                if !keeps_up && loss_share <= loss_max {
+                let StepOutcome { passed, is_limited, is_disturbed } = of(&segment, loss_max);
+                if !passed && is_limited {
                     limited_pps = Some(pps);
+                } else if !passed && is_disturbed {
+                    disturbed_pps = Some(pps);
                 }
-                let ledger = segment.ledger;
+                let (loss_share, ledger) = (segment.ledger.loss_share(), segment.ledger);
                 capacity.steps.push(CapacityStep { pps, loss_share, passed, ledger });
                 if !passed {
                     return Ok::<_, RaceError>(false);
@@ -435,8 +435,32 @@ impl<'a> Walk<'a> {
             Ok(true)
         })?;
         (capacity.pps, capacity.beyond_pps) = (bounds.passed, bounds.failed);
-        capacity.is_generator_limited = limited_pps.is_some() && limited_pps == bounds.failed;
+        let is_beyond = |pps: Option<u64>| pps.is_some() && pps == bounds.failed;
+        capacity.is_generator_limited = is_beyond(limited_pps);
+        capacity.is_disturbed = bounds.passed.is_none() && is_beyond(disturbed_pps);
         Ok(capacity)
+    }
+}
+
+/// What a step of a search is, by one trial.
+#[derive(Debug, PartialEq)]
+struct StepOutcome {
+    passed: bool,
+    /// Nothing but the generator kept it from passing.
+    is_limited: bool,
+    /// Something else than the arm had a part in it.
+    is_disturbed: bool,
+}
+
+/// The outcome of a segment of a search.
+fn of(segment: &Segment, loss_max: f64) -> StepOutcome {
+    let GeneratorReport { asked_pps, achieved_pps, .. } = segment.generator;
+    let (keeps_up, is_within) =
+        (keeps_up(asked_pps, achieved_pps), segment.ledger.loss_share() <= loss_max);
+    StepOutcome {
+        passed: is_within && keeps_up,
+        is_limited: is_within && !keeps_up,
+        is_disturbed: !segment.invalid.is_empty() || segment.disturbed.is_some(),
     }
 }
 
@@ -721,4 +745,30 @@ pub(super) fn ping_order(plan: &TrialPlan<'_>, echo: &PingPlan) -> Option<PingOr
         interval_us: echo.ping_interval_us,
         payload_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report;
+    use crate::result::Ledger;
+
+    #[test]
+    fn what_keeps_a_rate_from_passing_is_known_apart() {
+        let outcome = |delivered: u64, achieved_pps: f64, is_late: bool| {
+            let mut segment = report::example().segments.remove(0);
+            segment.ledger = Ledger { offered: 100, delivered, ..Ledger::default() };
+            (segment.generator.asked_pps, segment.generator.achieved_pps) = (100.0, achieved_pps);
+            segment.invalid = is_late.then(|| "it was late".to_owned()).into_iter().collect();
+            let StepOutcome { passed, is_limited, is_disturbed } = of(&segment, 0.01);
+            [passed, is_limited, is_disturbed]
+        };
+        assert_eq!(outcome(99, 99.0, false), [true, false, false]);
+        assert_eq!(outcome(98, 99.0, false), [false, false, false]);
+        // Late, so that it is asked again; if that is of no use, the generator is the limit.
+        assert_eq!(outcome(99, 98.0, true), [false, true, true]);
+        assert_eq!(outcome(98, 98.0, true), [false, false, true]);
+        // What passed although something disturbed it has passed.
+        assert_eq!(outcome(100, 100.0, true), [true, false, true]);
+    }
 }
