@@ -262,7 +262,7 @@ fn a_program_answers_pings_in_place_of_the_kernel_which_answers_again_behind_it(
     let changes = [
         ("pings = 250", "pings = 0"),
         ("ping_load_pps = 50_000", "ping_load_pps = 0"),
-        ("capacity_steps = 7", "capacity_steps = 0"),
+        ("capacity_steps = 10", "capacity_steps = 0"),
     ];
     let mut command = shipped::race(&turn.folder, "ping", &changes);
     let arm = format!("python3 -c \"{RESPONDER}\" {{interface}}");

@@ -210,7 +210,7 @@ fn a_relay_of_two_threads_copies_every_datagram_once() {
     let folder = program.parent().expect("it lies in one").display();
     let path = std::env::var("PATH").unwrap_or_default();
     for (path, runs) in [(format!("{folder}:{path}"), true), (path, false)] {
-        let mut command = shipped::race(&turn.folder, "relay", &[("steps = 8", "steps = 1")]);
+        let mut command = shipped::race(&turn.folder, "relay", &[("steps = 10", "steps = 2")]);
         command.args(["--variant", "report", "--load", "200"]);
         command.args(["--generations", "2", "--rounds", "2"]);
         command.args(["--segment-ms", "100", "--lane", "socket", "--lane", "two threads"]);

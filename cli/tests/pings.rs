@@ -19,7 +19,7 @@ fn race(folder: &Path, variant: &str, more: &[&str]) -> Output {
         ("late_p99_us_max = 200", "late_p99_us_max = 10_000_000\nothers_max = 1_000.0"),
         ("pings = 250", "pings = 20"),
         ("ping_load_pps = 50_000", "ping_load_pps = 5_000"),
-        ("capacity_steps = 7", "capacity_steps = 2"),
+        ("capacity_steps = 10", "capacity_steps = 2"),
         ("capacity_ms = 100\n\n[[variant]]", "capacity_ms = 50\n\n[[variant]]"),
         ("capacity_pps = [50_000, 4_000_000]", "capacity_pps = [2_000, 50_000]"),
         ("loads_pps = [50_000], topspeed", "loads_pps = [500], topspeed"),

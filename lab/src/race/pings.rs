@@ -335,7 +335,9 @@ mod tests {
     #[test]
     fn capacities_are_judged_no_finer_than_their_search() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/ping.toml");
-        let scenario = Scenario::load(std::path::Path::new(file)).expect("it ships");
+        let mut scenario = Scenario::load(std::path::Path::new(file)).expect("it ships");
+        assert!(resolution(&scenario) <= scenario.matters / 2.0, "it is finer than what matters");
+        scenario.ping.as_mut().expect("it has pings").capacity_steps = 7;
         let step = 1.0 + resolution(&scenario);
         assert!(step > 1.1, "it is coarser than what matters: {step}");
         let judged = |steps: i32| {

@@ -210,6 +210,12 @@ pub(super) fn doubt(finding: &Finding) -> Option<String> {
             "the interval reaches across the threshold of {}; race longer",
             width(threshold)
         ),
+        Doubt::Coarse { resolution, threshold } => format!(
+            "values are known to {} only, the threshold is {}, so that a difference of less than both is not seen; \
+             search finer",
+            width(resolution),
+            width(threshold)
+        ),
         Doubt::Imprecise { half_width, target } => format!(
             "the half-width {} misses the target {}; race longer or quieten the machine",
             width(half_width),

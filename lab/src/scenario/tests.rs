@@ -234,6 +234,17 @@ fn a_race_of_pings_has_the_kernel_as_a_peer_and_a_section_of_its_own() {
 }
 
 #[test]
+fn the_shipped_searches_are_finer_than_what_matters() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/relay.toml");
+    let scenario = Scenario::load(Path::new(file)).unwrap();
+    let plans = scenario.variants.iter().filter_map(|variant| variant.capacity.as_ref());
+    let known_to = plans.map(|plan| crate::search::resolution(plan.pps, plan.steps));
+    let known_to: Vec<f64> = known_to.collect();
+    assert_eq!(known_to.len(), 5);
+    assert!(known_to.iter().all(|share| *share < scenario.matters / 1.9), "{known_to:?}");
+}
+
+#[test]
 fn a_search_asks_two_rates_at_least() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/relay.toml");
     let mut scenario = Scenario::load(Path::new(file)).unwrap();

@@ -100,6 +100,17 @@ pub enum Doubt {
         /// The threshold, relative or in the metric's unit.
         threshold: f64,
     },
+    /// The interval holds the threshold, and always will around no effect: values are known to no less.
+    #[error(
+        "values are known to {resolution} only, the threshold is {threshold}, so that a difference of less than both is \
+         not seen; search finer"
+    )]
+    Coarse {
+        /// How far a value may be from what it stands for, as the threshold.
+        resolution: f64,
+        /// The threshold, relative or in the metric's unit.
+        threshold: f64,
+    },
     /// Inside the threshold, but only because noise made the threshold wide.
     #[error(
         "the half-width {half_width} misses the target {target}, too noisy to call the arms the \
@@ -247,7 +258,10 @@ impl Comparison {
         } else if upper < low {
             Ok(below)
         } else if lower < low || upper > high {
-            Err(Doubt::AcrossThreshold { threshold })
+            Err(match self.rule.resolution {
+                resolution if resolution >= threshold => Doubt::Coarse { resolution, threshold },
+                _ => Doubt::AcrossThreshold { threshold },
+            })
         } else if let Some(half_width) = self.half_width().filter(|width| *width > target) {
             Err(Doubt::Imprecise { half_width, target })
         } else {

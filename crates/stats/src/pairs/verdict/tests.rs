@@ -25,6 +25,16 @@ fn the_whole_interval_must_lie_beyond_the_threshold() {
 }
 
 #[test]
+fn values_that_are_coarser_than_the_threshold_are_to_be_finer() {
+    let doubt = |resolution| {
+        found(Rule { resolution, ..Rule::RATE }, 0.9, 1.1).judge(None).doubt.expect("it has one")
+    };
+    assert_eq!(doubt(0.019), Doubt::AcrossThreshold { threshold: 0.02 });
+    assert_eq!(doubt(0.02), Doubt::Coarse { resolution: 0.02, threshold: 0.02 });
+    assert!(doubt(0.147).to_string().ends_with("search finer"));
+}
+
+#[test]
 fn the_noise_floor_raises_the_threshold_and_makes_nothing_the_same() {
     let noise = found(Rule::RATE, 1.0 / 1.05, 1.05);
     check(Rule::RATE, (1.03, 1.08), Some(&noise), Verdict::Inconclusive);
