@@ -14,6 +14,7 @@
 //! not close makes the run invalid.
 
 mod analyse;
+mod beside;
 mod capacities;
 mod clients;
 mod contest;
@@ -350,6 +351,7 @@ fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent:
         result.client_shares = clients::shares(&result.segments, result.arms.len(), extent);
     }
     limiter::refuse(result);
+    beside::refuse(result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;
     result.goals = demands::goals(result, trials, scenario, sought);
     result.claims = demands::claims(result, trials, scenario, sought);
@@ -554,6 +556,7 @@ mod tests {
     use super::*;
     use crate::tables::TablesOf;
     use laneway_registry::{Apps, Lanes};
+    use laneway_stats::pairs::Doubt;
 
     const TABLES: TablesOf<Apps, Lanes> = TablesOf::new();
 
@@ -593,6 +596,27 @@ mod tests {
         assert!(note.contains(": `dpdk:net_memif`. ") && note.contains("in mind"), "{note}");
         scenario.race_these(&["tap".into(), "packet".into()]);
         assert_eq!(note_of(&scenario), None);
+    }
+
+    #[test]
+    fn what_interrupted_the_arms_takes_verdicts_back() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/features.toml");
+        let mut scenario = Scenario::load(Path::new(file)).unwrap();
+        (scenario.goals, scenario.claims) = (Vec::new(), Vec::new());
+        let taken_back = |share: u64| {
+            let mut result = crate::report::example();
+            for cpu in result.segments.iter_mut().map(|segment| &mut segment.cpu) {
+                cpu.beside_ns = Some(cpu.own_ns * share);
+            }
+            judge(&mut result, &[], &scenario, &scenario.quick);
+            let of = |f: &&crate::result::Finding| {
+                matches!(f.judgement.doubt, Some(Doubt::Unattributed { .. }))
+            };
+            result.findings.iter().filter(of).count()
+        };
+        assert_eq!(taken_back(0), 0);
+        // Nine times its own time.
+        assert!(taken_back(9) > 0);
     }
 
     #[test]

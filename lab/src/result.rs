@@ -569,6 +569,10 @@ pub struct Cpu {
     pub generator_side_ns: u64,
     /// Interrupts and softirqs of unknown cause; in no other figure, ns.
     pub unattributed_ns: u64,
+    /// Of that, what interrupted the arm's own tasks: some of it may be the arm's doing, ns. Absent in results before
+    /// 2026-11-28.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside_ns: Option<u64>,
     /// Tasks that are no part of the race; in no other figure, ns.
     pub foreign_ns: u64,
     /// Those that used most of it, by name, ns.

@@ -270,7 +270,7 @@ pub struct Capacity {
     pub beyond_pps: Option<u64>,
     /// True if the generator was what could not keep up with the lowest rate that failed.
     pub is_generator_limited: bool,
-    /// True if not even the lowest rate came through, and something disturbed it whenever it was offered. Absent in
+    /// True if not even the lowest rate got through, and something disturbed it whenever it was offered. Absent in
     /// results before 2026-11-28.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub is_disturbed: bool,
@@ -633,6 +633,7 @@ fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, records: u6
         ns_per_record: (records > 0).then(|| own_ns as f64 / records as f64),
         generator_side_ns: usage.generator_side_ns(arm),
         unattributed_ns: usage.unattributed_ns(arm),
+        beside_ns: Some(usage.beside_ns(arm)),
         foreign_ns: usage.foreign_ns(),
         foreigners: usage.foreigners(),
         contexts_ns: usage.contexts_ns(arm),

@@ -47,6 +47,7 @@ fn what_has_no_known_cause_stands_beside_who_was_interrupted() {
     ];
     let usage = reading(2_000, &cpus).since(&start);
     assert_eq!((usage.own_ns(3), usage.unattributed_ns(3)), (600, 400));
+    assert_eq!((usage.beside_ns(3), usage.beside_ns(2)), (400, 0));
     assert_eq!((usage.unattributed_host_ns(), usage.closure()), (1_000, 1.0));
 }
 

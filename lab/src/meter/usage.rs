@@ -70,7 +70,12 @@ impl Usage {
     /// Softirqs and device interrupts of unknown cause while a task of the arm's or of its generator's side was
     /// interrupted, ns. Part of no other figure.
     pub(crate) fn unattributed_ns(&self, arm: usize) -> u64 {
-        self.sum(Owner::Arm(arm), &BESIDE) + self.sum(Owner::Generator(arm), &BESIDE)
+        self.beside_ns(arm) + self.sum(Owner::Generator(arm), &BESIDE)
+    }
+
+    /// Of that, what interrupted a task of the arm's, ns: some of it may be the arm's doing.
+    pub(crate) fn beside_ns(&self, arm: usize) -> u64 {
+        self.sum(Owner::Arm(arm), &BESIDE)
     }
 
     /// The same while the CPU was idle or any other task was interrupted, and ksoftirqd's own time, ns.

@@ -482,6 +482,7 @@ pub(super) fn left_out(segments: &[Segment]) -> Vec<String> {
         }
     }
     notes.extend(metering(segments));
+    notes.extend(interrupted(segments));
     let warm = segments.iter().filter(|s| s.warm_up).count();
     if warm > 0 {
         notes.push(format!("{warm} of {all} segments were warm-up, and were left out"));
@@ -504,6 +505,30 @@ fn metering(segments: &[Segment]) -> Option<String> {
     let most = percent.iter().copied().reduce(f64::max)?;
     Some(format!(
         "the meter's own work is about {least:.1} to {most:.1} % of an arm's CPU time, and inside it"
+    ))
+}
+
+/// What interrupted an arm's own tasks and has no known cause as a share of its own CPU time: the median of these
+/// segments; `None` where it is not known.
+pub(super) fn beside_share<'a>(segments: impl Iterator<Item = &'a Segment>) -> Option<f64> {
+    let of_use = segments.filter(|segment| segment.cpu.own_ns > 0);
+    let share = |s: &Segment| Some(s.cpu.beside_ns? as f64 / s.cpu.own_ns as f64);
+    quantile(&of_use.filter_map(share).collect::<Vec<_>>(), 0.5).ok()
+}
+
+/// How much interrupted the arms' own tasks, and has no known cause, from the arm with the least to that with the most.
+fn interrupted(segments: &[Segment]) -> Option<String> {
+    let arms: BTreeSet<usize> = segments.iter().map(|segment| segment.arm).collect();
+    let of_use = |s: &&Segment| s.invalid.is_empty() && !s.warm_up;
+    let of_arm = |arm| segments.iter().filter(move |s| s.arm == arm).filter(of_use);
+    let percent: Vec<f64> =
+        arms.into_iter().filter_map(|arm| Some(beside_share(of_arm(arm))? * 100.0)).collect();
+    let least = percent.iter().copied().reduce(f64::min)?;
+    let most = percent.iter().copied().reduce(f64::max)?;
+    Some(format!(
+        "interrupts and softirqs of unknown cause that interrupted an arm's own tasks are {least:.1} to {most:.1} % of its CPU \
+         time, and in no figure: a verdict or an answer on CPU time holds with them. That is no upper bound: what interrupts an \
+         idle CPU is among `unattributed, of the host`"
     ))
 }
 
@@ -811,6 +836,22 @@ mod tests {
         for metric in [Metric::Rate, Metric::Cpu] {
             assert_eq!(of_segment(metric, &segments[0]).is_some(), metric == Metric::Cpu);
         }
+    }
+
+    #[test]
+    fn what_interrupted_the_arms_is_noted_from_least_to_most() {
+        let mut segments = report::example().segments;
+        assert_eq!(interrupted(&segments), None, "it is not known");
+        for segment in &mut segments {
+            segment.cpu.own_ns = 1_000;
+            segment.cpu.beside_ns = Some(10 * segment.arm as u64);
+        }
+        // What cannot be used is no part of it.
+        (segments[0].cpu.beside_ns, segments[0].warm_up) = (Some(500), true);
+        let note = left_out(&segments).into_iter().find(|note| note.contains("unknown cause"));
+        let note = note.expect("it is known");
+        assert!(note.contains("are 0.0 to 4.0 % of its CPU time"), "{note}");
+        assert!(note.contains("no upper bound"), "{note}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! is a cost that would be the cost of a collapse, for either.
 
 use super::analyse::{Data, Side, is_saturated, ledger_of, load_of, paired, rule};
+use super::beside::Reach;
 use super::limiter::{Limiter, limiter};
 use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, RaceResult};
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
@@ -12,7 +13,7 @@ use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_page::number::ratio;
 use laneway_stats::pairs::{self, Comparison, Doubt, Limit, Pair};
-use laneway_stats::{Look, Rule};
+use laneway_stats::{Look, Rule, quantile};
 
 /// The answer to a claim that waits for a trace.
 const BY_TRACE: &str = "laneway race --trace and laneway trace analyze look there";
@@ -286,6 +287,8 @@ struct Figure {
     found: Comparison,
     /// The base against itself, of a figure that compares two arms.
     noise: Option<Comparison>,
+    /// Of CPU time: where it may be as well, for what interrupted the arms, and why.
+    moved: Option<([Comparison; 2], Doubt)>,
 }
 
 impl Figure {
@@ -309,14 +312,35 @@ impl Figure {
         }
         let twin = paired(data, goal.metric, [(0, arm.1), (1, arm.1)]);
         let noise = Comparison::of_pairs(&twin, rule, look).ok().filter(|_| over.is_some());
-        Some(Figure { found, noise })
+        let usual = |value: fn(&Pair) -> Option<f64>| {
+            let values: Vec<f64> = pairs.iter().filter_map(value).collect();
+            quantile(&values, 0.5).unwrap_or_default()
+        };
+        let usual = [usual(|pair| pair.arm), usual(|pair| pair.base)];
+        let reach = Reach::of(data.segments, goal.metric, arm, over);
+        let moved = reach.map(|reach| (reach.moved(&found, usual), reach.doubt()));
+        Some(Figure { found, noise, moved })
     }
 
     /// What it answers to each limit of the demand.
     fn answers(&self, goal: &Goal) -> Vec<(Limit, pairs::Answered)> {
         let limits = [goal.at_most.map(Limit::AtMost), goal.at_least.map(Limit::AtLeast)];
         let limits = limits.into_iter().flatten();
-        limits.map(|limit| (limit, self.found.answer(limit, self.noise.as_ref()))).collect()
+        limits.map(|limit| (limit, self.answer(limit))).collect()
+    }
+
+    /// That to one limit: with whatever interrupted the arms.
+    fn answer(&self, limit: Limit) -> pairs::Answered {
+        let noise = self.noise.as_ref();
+        let answered = self.found.answer(limit, noise);
+        let is_so = |moved: &Comparison| moved.answer(limit, noise).answer == answered.answer;
+        match &self.moved {
+            Some((moved, doubt)) if answered.doubt.is_none() && !moved.iter().all(is_so) => {
+                let (answer, doubt) = (pairs::Answer::Undecided, Some(*doubt));
+                pairs::Answered { answer, doubt, ..answered }
+            }
+            _ => answered,
+        }
     }
 }
 

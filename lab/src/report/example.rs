@@ -165,6 +165,7 @@ fn segment(
             ns_per_record: (delivered > 0.0).then(|| busy / delivered),
             generator_side_ns: WINDOW_NS,
             unattributed_ns: (9e6 * (1.0 + 0.05 * random.normal())) as u64,
+            beside_ns: None,
             foreign_ns: 1_000_000,
             foreigners: vec![("cron".to_owned(), 1_000_000)],
             contexts_ns,

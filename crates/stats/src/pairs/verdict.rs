@@ -88,6 +88,15 @@ pub enum Doubt {
          arm can do that or more; search higher, or use a faster generator"
     )]
     OpenSearch,
+    /// What interrupted the arms may be theirs, and is more than the answer bears.
+    #[error(
+        "what interrupted an arm's own tasks and has no known cause is {percent:.1} % of its CPU time, and the answer does \
+         not hold with it; quieten the machine, or race longer", percent = share * 100.0
+    )]
+    Unattributed {
+        /// Of the arm of which it is more, as a share of its own CPU time.
+        share: f64,
+    },
     /// The A/A pair has no interval, or too few whole pairs.
     #[error("the A/A pair gives no noise floor yet; race on, or when the machine is quieter")]
     NoNoiseFloor,

@@ -594,6 +594,37 @@ fn what_is_to_be_no_more_than_so_much_above_another_is_a_difference() {
 }
 
 #[test]
+fn a_demand_on_cpu_time_holds_with_what_interrupted_the_arms() {
+    let interrupted = |of_arm: f64, of_base: f64| {
+        race(|segment| {
+            cost(segment, if segment.arm == XDP { 1_400.0 } else { 1_000.0 });
+            let share = if segment.arm == XDP { of_arm } else { of_base };
+            segment.cpu.beside_ns = Some((segment.cpu.own_ns as f64 * share) as u64);
+        })
+    };
+    let cpu = "metric = 'CPU per record', arm = 'xdp', load_pps = 50_000";
+    let why = "; what interrupted an arm's own tasks and has no known cause is 10.0 % of its CPU";
+    for (limit, shares, status, part) in [
+        ("over = 'packet', at_most = 1.45", [0.0, 0.0], Confirmed, "1.400 times ("),
+        ("over = 'packet', at_most = 1.45", [0.1, 0.0], Inconclusive, why),
+        ("over = 'packet', at_most = 1.45", [0.0, 0.1], Confirmed, "1.400 times ("),
+        ("over = 'packet', at_least = 1.35", [0.1, 0.0], Confirmed, "1.400 times ("),
+        ("over = 'packet', at_least = 1.35", [0.0, 0.1], Inconclusive, why),
+        ("over = 'packet', at_most = 1.3", [0.0, 0.1], Inconclusive, why),
+        ("over = 'packet', at_most = 1.2", [0.0, 0.1], Refuted, "1.400 times ("),
+        ("above = 'packet', at_most = 500", [0.1, 0.0], Inconclusive, why),
+        ("above = 'packet', at_most = 600", [0.1, 0.0], Confirmed, "ns above it"),
+        // Of one arm alone.
+        ("at_most = 1_500", [0.1, 0.0], Inconclusive, why),
+        ("at_most = 1_600", [0.1, 0.0], Confirmed, "ns ("),
+        ("at_least = 1_300", [0.1, 0.0], Confirmed, "ns ("),
+    ] {
+        let result = interrupted(shares[0], shares[1]);
+        assert_judged(&result, &format!("{cpu}, {limit}"), status, part);
+    }
+}
+
+#[test]
 fn no_confidence_is_printed_as_certainty() {
     let shown = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(|share| percent_of(share).to_string());
     assert_eq!(shown, ["95", "98", "99", "99.7", "99.9"]);
