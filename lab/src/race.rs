@@ -27,6 +27,7 @@ mod files;
 mod limiter;
 mod notes;
 mod pings;
+mod searched;
 mod traced;
 
 use crate::awake::Awake;

@@ -1,7 +1,7 @@
 //! From segments to findings, faults, goals and the outcome. Pure: everything here can be done again
 //! from the files of a race.
 
-use super::capacities;
+use super::searched;
 use crate::client::WRONG;
 use crate::result::{
     Disturber, Finding, GoalStatus, Ledger, Memory, Outcome, RaceResult, Segment, Summary,
@@ -34,7 +34,7 @@ pub(super) fn rule(metric: Metric, scenario: &Scenario) -> Rule {
         Metric::Capacity | Metric::ZeroLoss => Rule {
             direction: Direction::HigherIsBetter,
             half_width_target: matters * 2.0,
-            resolution: capacities::resolution(scenario),
+            resolution: searched::resolution(scenario),
             ..relative
         },
         _ if metric.is_loss() => Rule::difference(Direction::LowerIsBetter, LOSS_MATTERS),
@@ -155,10 +155,10 @@ pub(super) type Side = (usize, usize);
 /// Two sides, generation by generation.
 fn by_generation(trials: &[Trial], metric: Metric, [base, arm]: [Side; 2]) -> Vec<Pair> {
     let values = |(arm, load): Side| {
-        let search = capacities::search_of(metric);
-        let is_cut_short = search.is_some_and(|of| capacities::is_cut_short(trials, arm, of));
+        let search = searched::search_of(metric);
+        let is_cut_short = search.is_some_and(|of| searched::is_cut_short(trials, arm, of));
         let value = move |trial: &Trial| match search {
-            Some(of) => capacities::carried(of(trial)?, is_cut_short),
+            Some(of) => searched::carried(of(trial)?, is_cut_short),
             None => of_trial(metric, trial, load),
         };
         let of_arm = trials.iter().filter(move |trial| trial.index == arm);

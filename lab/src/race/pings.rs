@@ -2,8 +2,8 @@
 //! base generation by generation.
 
 use super::analyse::{Judge, spread};
-use super::capacities::{Search, SearchEnd, capacity, carried, is_cut_short, resolution};
 use super::demands;
+use super::searched::{Search, SearchEnd, capacity, carried, is_cut_short, resolution};
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
