@@ -1,8 +1,8 @@
 //! What became of goals and claims: the comparisons of a race, set against limits. Pure, as what it rests on.
 //!
-//! A claim is a sentence of another author, so it is asked whether this race can tell at all: a load that was not offered
-//! and an arm that did not run are answered with the reason, never with a verdict; for a goal that is inconclusive. So
-//! is a cost that would be the cost of a collapse, for either.
+//! A claim is a sentence of another author, so it is asked whether this race can answer it at all: a load that was not
+//! offered and an arm that did not run are answered with the reason, never with a verdict; for a goal that is
+//! inconclusive. So is a cost that would be the cost of a collapse, for either.
 
 use super::analyse::{Data, Side, is_saturated, ledger_of, load_of, paired, rule};
 use super::beside::Reach;
@@ -344,9 +344,9 @@ impl Figure {
     }
 }
 
-/// The look that a demand rests on: that at the comparison of the same two, or else at the arm's with the base, and at the
-/// twin's where there is the base alone. Of a metric that is not compared it is one of another: [`beside_comparisons`]
-/// has counted each such demand, so that its part of the error rate is small enough.
+/// The look that a demand rests on: that at the comparison of the same two, or else at the arm's with the base, and at
+/// the twin's where there is the base alone. Of a metric that is not compared it is one of another:
+/// [`beside_comparisons`] has counted each such demand, so that its part of the error rate is small enough.
 fn look_of(goal: &Goal, (arm, over): Sides, findings: &[Finding]) -> Option<Look> {
     let of_base = over.filter(|over| arm.0 == 0 && over.1 == arm.1).map_or(1, |over| over.0);
     let looked = if arm.0 == 0 { of_base } else { arm.0 };

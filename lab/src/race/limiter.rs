@@ -1,6 +1,6 @@
 //! What else than an arm set one of its figures. The arm can do that much or more, so the figure bounds from one side:
 //! where it is the arm's, their ratio may be higher, and where it is the base's, lower. What still follows from such a
-//! ratio is said, and nothing else.
+//! ratio is stated, and nothing else.
 
 use super::analyse::Side;
 use super::clients;
