@@ -175,7 +175,7 @@ impl Server {
     /// Does the commands that were held back and are so no longer, in their order. True if there were some.
     fn try_postponed(&mut self) -> bool {
         let postponed = std::mem::take(&mut self.waiters.postponed);
-        postponed.into_iter().fold(false, |is_any, key| self.try_kept(key) || is_any)
+        postponed.into_iter().filter(|&key| self.try_kept(key)).count() > 0
     }
 
     /// Does a command that was kept, unless it is held back. True if it is kept no longer.
