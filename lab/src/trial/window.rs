@@ -29,7 +29,8 @@ pub(super) trait Watched {
     /// Whose the CPU time is, until now.
     fn read(&mut self) -> Result<Reading, RaceError>;
 
-    /// What was handled until now; `None` of an arm that does not say. It costs the arm.
+    /// What was handled until now; `None` of an arm that does not say. It costs the arm, and takes so long that frames
+    /// are handled meanwhile.
     fn handled(&mut self) -> Result<Option<[u64; 4]>, RaceError>;
 
     /// Lets time pass.
@@ -68,11 +69,14 @@ pub(super) fn worked_off(
     if share(&close.since(&drained), arm) <= WORKING_MIN {
         return Ok((close, false));
     }
+    // The meter is read second: what is counted as handled is booked by then.
     let mut handled = watched.handled()?;
+    close = watched.read()?;
     let mut still = 0;
     for _ in 0..SETTLE_STEPS_MAX {
         watched.wait(SETTLE_STEP)?;
-        let (now, handled_now) = (watched.read()?, watched.handled()?);
+        let handled_now = watched.handled()?;
+        let now = watched.read()?;
         let is_working = share(&now.since(&close), arm) > WORKING_MIN;
         still = if handled_now.is_some() && handled_now == handled { still + 1 } else { 0 };
         if still == 0 {
@@ -97,6 +101,8 @@ mod tests {
 
     const ARM: usize = 3;
     const MS: u64 = 1_000_000;
+    /// How long one that is asked what it has handled takes to say so.
+    const ASKED: Duration = Duration::from_millis(8);
 
     /// An arm that spends `each_ns` on each of `queued` frames and is then idle, or does something else all the time.
     struct Simulated {
@@ -134,6 +140,9 @@ mod tests {
         }
 
         fn handled(&mut self) -> Result<Option<[u64; 4]>, RaceError> {
+            if self.counts {
+                self.wait(ASKED)?;
+            }
             let spent_ns = ((self.now_ns as f64 * self.share) as u64).min(self.work_ns());
             Ok(self.counts.then_some([spent_ns / self.each_ns, 0, 0, 0]))
         }
@@ -175,7 +184,7 @@ mod tests {
     #[test]
     fn what_is_no_work_on_frames_keeps_no_window_open() {
         let mut arm = Simulated { idle_share: 1.0, ..Simulated::with_queue(0) };
-        assert_eq!(booked(&mut arm), (15 * MS, DRAIN, false));
+        assert_eq!(booked(&mut arm), (23 * MS, DRAIN + ASKED, false));
     }
 
     #[test]
