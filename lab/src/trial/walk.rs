@@ -6,7 +6,7 @@ use super::{
     OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX, SETTLE_STEP,
     SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed, keeps_up, lateness,
     lost_on_the_cable, rate, unclear,
-    window::{self, Watched},
+    window::{self, Closed, Watched},
 };
 use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
@@ -35,7 +35,7 @@ use laneway_kinds::Counted;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A trial under way: its two children, and what was known before the next segment.
 pub(super) struct Walk<'a> {
@@ -64,8 +64,8 @@ pub(super) struct Metered {
     pub(super) sent: GeneratorReport,
     /// What is booked: until all is handled, or of an arm that polls, to the end of the schedule.
     pub(super) usage: Usage,
-    /// Not all was.
-    pub(super) is_cut: bool,
+    /// How that ended.
+    pub(super) closed: Closed,
     /// The arm's report when it had heard of the segment, and when that was.
     pub(super) heard: (ArmReport, u64),
     /// Of a client: what it has to say.
@@ -271,17 +271,15 @@ impl<'a> Walk<'a> {
         let (sent, pinged) = thread::scope(|scope| {
             let ping = scope.spawn(move || {
                 thread::sleep(Duration::from_nanos(LEAD_NS) + DRAIN);
-                (ping::run(namespace, cpu, order), Instant::now())
+                (ping::run(namespace, cpu, order), MonotonicClock.now_ns())
             });
-            let sent = self.send(&schedule).map(|sent| (sent, Instant::now()));
-            (sent, ping.join().expect("it does not panic"))
+            (self.send(&schedule), ping.join().expect("it does not panic"))
         });
-        let (metered, heard) = sent?;
-        let (pinged, ended) = pinged;
+        let metered = sent?;
+        let (pinged, ended_ns) = pinged;
         let pinged = pinged?;
+        let is_covered = metered.closed.covers(ended_ns);
         let Offered { segment, .. } = self.account(&schedule, metered, Some(&pinged))?;
-        // The load's end was heard of after its drain.
-        let is_covered = ended + DRAIN <= heard;
         let load = Some(PingLoad { pps, ledger: segment.ledger });
         Ok(is_covered.then_some(PingTrial { load, ..pinged }))
     }
@@ -294,7 +292,7 @@ impl<'a> Walk<'a> {
         metered: Metered,
         beside: Option<&PingTrial>,
     ) -> Result<Offered, RaceError> {
-        let Metered { sent, usage, is_cut, heard, asked } = metered;
+        let Metered { sent, usage, closed, heard, asked } = metered;
         let mut looks = 0;
         let (after, mut seen, ledger) = loop {
             // A client has seen to it that every request has an end.
@@ -372,7 +370,7 @@ impl<'a> Walk<'a> {
         };
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
-        if is_cut {
+        if closed.is_cut {
             segment.invalid.push(format!(
                 "the arm still had frames to handle {} s after the last was sent, and their CPU time is not booked",
                 (SETTLE_STEP * SETTLE_STEPS_MAX as u32).as_secs()
@@ -564,21 +562,9 @@ impl Walk<'_> {
             Reply::Asked(asked) => (asked.generator.clone(), Some(*asked)),
             _ => return Err(generator.failed("it answered out of turn")),
         };
-        let end = bench.meter().read()?;
-        let (close, is_cut) = match (self.polls, &asked) {
-            // Polling goes on for ever: of that behind the last frame nothing is a record's.
-            (true, _) => {
-                thread::sleep(DRAIN);
-                (end, false)
-            }
-            // A client has waited for its answers.
-            (_, Some(_)) => {
-                thread::sleep(DRAIN);
-                (self.read()?, false)
-            }
-            _ => window::worked_off(self.plan.arm, self)?,
-        };
-        let usage = close.since(&start);
+        // A client has waited for its answers.
+        let closed = window::close(self.plan.arm, self.polls, asked.is_some(), self)?;
+        let usage = closed.at.since(&start);
         if let Some(asked) = &mut asked {
             // The arm takes part in it, so this is before it is parked; and behind the window, since it is no request's.
             self.generator.order(&Order::Report)?;
@@ -587,7 +573,7 @@ impl Walk<'_> {
             };
             asked.found(found);
         }
-        Ok(Metered { sent, usage, is_cut, heard, asked })
+        Ok(Metered { sent, usage, closed, heard, asked })
     }
 }
 

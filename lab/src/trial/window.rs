@@ -24,6 +24,23 @@ const POLLING_LOOKS: usize = 3;
 /// Looks at one that works and handles nothing before it has handled all: a frame may take it longer than a look.
 const STILL_LOOKS: usize = 3;
 
+/// How a window ended.
+pub(super) struct Closed {
+    /// When all was sent, CLOCK_MONOTONIC, ns.
+    sent_ns: u64,
+    /// What is booked until its end.
+    pub(super) at: Reading,
+    /// The arm had more to do when it was left.
+    pub(super) is_cut: bool,
+}
+
+impl Closed {
+    /// Whether the load was still offered at this time. An arm may work for seconds behind it.
+    pub(super) fn covers(&self, at_ns: u64) -> bool {
+        at_ns <= self.sent_ns
+    }
+}
+
 /// What can be seen of an arm.
 pub(super) trait Watched {
     /// Whose the CPU time is, until now.
@@ -56,12 +73,33 @@ pub(super) fn polls(
     }
 }
 
+/// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not.
+pub(super) fn close(
+    arm: usize,
+    polls: bool,
+    is_answered: bool,
+    watched: &mut impl Watched,
+) -> Result<Closed, RaceError> {
+    let sent = watched.read()?;
+    let sent_ns = sent.at_ns;
+    let (at, is_cut) = match (polls, is_answered) {
+        // Polling goes on for ever: of that behind the last frame nothing is a record's.
+        (true, _) => {
+            watched.wait(DRAIN)?;
+            (sent, false)
+        }
+        (_, true) => {
+            watched.wait(DRAIN)?;
+            (watched.read()?, false)
+        }
+        _ => worked_off(arm, watched)?,
+    };
+    Ok(Closed { sent_ns, at, is_cut })
+}
+
 /// Lets what an arm that waits has in its queues be handled. Where its window ends, and whether it had more to do when
 /// it was left.
-pub(super) fn worked_off(
-    arm: usize,
-    watched: &mut impl Watched,
-) -> Result<(Reading, bool), RaceError> {
+fn worked_off(arm: usize, watched: &mut impl Watched) -> Result<(Reading, bool), RaceError> {
     watched.wait(DRAIN - IDLE_LOOK)?;
     let drained = watched.read()?;
     watched.wait(IDLE_LOOK)?;
@@ -155,9 +193,9 @@ mod tests {
 
     /// What is booked of it behind the last frame, when, and whether its window was cut.
     fn booked(arm: &mut Simulated) -> (u64, Duration, bool) {
-        let (close, is_cut) = worked_off(ARM, arm).unwrap();
-        let usage = close.since(&Reading::of_arm(0, ARM, 0));
-        (usage.own_ns(ARM), Duration::from_nanos(usage.window_ns), is_cut)
+        let closed = close(ARM, false, false, arm).unwrap();
+        let usage = closed.at.since(&Reading::of_arm(0, ARM, 0));
+        (usage.own_ns(ARM), Duration::from_nanos(usage.window_ns), closed.is_cut)
     }
 
     #[test]
@@ -191,6 +229,13 @@ mod tests {
     fn a_window_that_was_cut_says_so() {
         let (.., is_cut) = booked(&mut Simulated::with_queue(1_000_000));
         assert!(is_cut);
+    }
+
+    #[test]
+    fn no_load_is_offered_while_a_queue_is_worked_off() {
+        let closed = close(ARM, false, false, &mut Simulated::with_queue(237)).unwrap();
+        assert!(closed.at.at_ns >= 237 * MS);
+        assert!(closed.covers(0) && !closed.covers(MS));
     }
 
     #[test]
