@@ -42,6 +42,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use walk::{Offered, Walk, ping_order};
 pub(crate) use walk::{schedule, start_arm};
+use window::Ending;
 
 /// From the order to the first frame: the sink hears of a segment at its next tick, 10 ms away at
 /// most, and says so.
@@ -624,7 +625,7 @@ fn rate(scheduled_ns: u64, sent: &GeneratorReport, seen: &SegmentSeen, delivered
     delivered as f64 * 1e9 / scheduled_ns.max(sending_ns).max(taken_ns).max(1) as f64
 }
 
-fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, records: u64) -> Cpu {
+fn cpu(usage: &Usage, arm: usize, end: Ending, spun_ns: Option<u64>, records: u64) -> Cpu {
     let own_ns = usage.own_ns(arm);
     let method = usage.method();
     Cpu {
@@ -639,9 +640,9 @@ fn cpu(usage: &Usage, arm: usize, polls: bool, spun_ns: Option<u64>, records: u6
         contexts_ns: usage.contexts_ns(arm),
         metering_ns: usage.metering_ns(arm),
         closure: usage.closure(),
-        method: match polls {
-            true => format!("{method}; the arm polls, and its window ends with the schedule"),
-            false => method,
+        method: match end.note() {
+            Some(note) => format!("{method}; {note}"),
+            None => method,
         },
     }
 }

@@ -6,7 +6,7 @@ use super::{
     OPEN_NS, PATIENCE, PING_LOAD_MORE, PING_LOAD_STRETCH, PING_RETRIES_MAX, SETTLE_STEP,
     SETTLE_STEPS_MAX, Search, TrialPlan, UNCOUNTED, cpu, disturbed, keeps_up, lateness,
     lost_on_the_cable, rate, unclear,
-    window::{self, Closed, Watched},
+    window::{self, Closed, Idling, Watched},
 };
 use crate::addresses::{DESTINATION, ECHO, FAR_END, SUT_MAC};
 use crate::arrivals::Arrived;
@@ -49,8 +49,8 @@ pub(super) struct Walk<'a> {
     pub(super) generator: ChildProcess,
     pub(super) way: WayIn,
     pub(super) before: State,
-    /// Whether the arm is busy though nothing is sent to it.
-    pub(super) polls: bool,
+    /// What the arm does though nothing is sent to it.
+    pub(super) idling: Idling,
     /// What a poll that finds nothing costs it, ns; `None` of one that waits, or does not say.
     pub(super) empty_poll_ns: Option<f64>,
     /// Segments so far.
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
             generator,
             way,
             before,
-            polls: false,
+            idling: Idling::default(),
             empty_poll_ns: None,
             segments: 0,
             round: 0,
@@ -138,15 +138,15 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Finds out, before anything is sent, whether the arm polls, and what a poll that finds nothing costs it then.
+    /// Finds out, before anything is sent, what the arm does then, and what a poll that finds nothing costs it.
     fn look_at_the_idle_arm(&mut self) -> Result<(), RaceError> {
         let before = report(&mut self.arm)?;
-        let (polls, idle) = window::polls(self.plan.arm, BEGIN, self)?;
+        let (idling, usage) = Idling::seen(self.plan.arm, BEGIN, self)?;
         // Both reports are within a tick of the readings, and so is what is made of them.
         let empty = report(&mut self.arm)?.lane.polls_empty.saturating_sub(before.lane.polls_empty);
-        self.polls = polls;
-        self.empty_poll_ns =
-            (polls && empty > 0).then(|| idle.own_ns(self.plan.arm) as f64 / empty as f64);
+        self.idling = idling;
+        self.empty_poll_ns = (idling.polls() && empty > 0)
+            .then(|| usage.own_ns(self.plan.arm) as f64 / empty as f64);
         Ok(())
     }
 
@@ -350,7 +350,7 @@ impl<'a> Walk<'a> {
                     rate(plan.sending.timetable.length_ns(schedule), &sent, &seen, ledger.delivered)
                 }
             },
-            cpu: cpu(&usage, plan.arm, self.polls, spun_ns, ledger.paid_for()),
+            cpu: cpu(&usage, plan.arm, closed.end, spun_ns, ledger.paid_for()),
             ledger,
             generator: GeneratorReport { cpu_ns: usage.generator_task_ns(plan.arm), ..sent },
             wire_to_app: is_seen.then(|| seen.wire_to_app.summary()),
@@ -370,12 +370,7 @@ impl<'a> Walk<'a> {
         };
         segment.invalid = late;
         segment.invalid.extend(unclear(&usage, plan.arm));
-        if closed.is_cut {
-            segment.invalid.push(format!(
-                "the arm still had frames to handle {} s after the last was sent, and their CPU time is not booked",
-                (SETTLE_STEP * SETTLE_STEPS_MAX as u32).as_secs()
-            ));
-        }
+        segment.invalid.extend(closed.end.invalid());
         let disturbance =
             disturbed(&usage, plan.arm, plan.others_max).or_else(|| lost_on_the_cable(&segment));
         (segment.disturbed_by, segment.disturbed) = disturbance.unzip();
@@ -563,7 +558,7 @@ impl Walk<'_> {
             _ => return Err(generator.failed("it answered out of turn")),
         };
         // A client has waited for its answers.
-        let closed = window::close(self.plan.arm, self.polls, asked.is_some(), self)?;
+        let closed = window::close(self.plan.arm, self.idling, asked.is_some(), self)?;
         let usage = closed.at.since(&start);
         if let Some(asked) = &mut asked {
             // The arm takes part in it, so this is before it is parked; and behind the window, since it is no request's.

@@ -7,8 +7,8 @@
 //!   one that polls                     last frame ─┤
 //! ```
 //!
-//! Both a queue and polling keep an arm busy behind the last frame. Which of them it is, is known from a time when
-//! nothing was offered.
+//! A queue, polling, and what a program always does (its timers, its collection of garbage) keep an arm busy behind the
+//! last frame. Which of them it is, is known from a time when nothing was offered.
 
 use super::{DRAIN, IDLE_LOOK, SETTLE_STEP, SETTLE_STEPS_MAX};
 use crate::error::RaceError;
@@ -17,27 +17,73 @@ use std::time::Duration;
 
 /// An arm that uses more than this share of a CPU while nothing is sent is polling.
 const POLLING_MIN: f64 = 0.5;
-/// One that waits and uses more than this behind the drain may still work off its queue: it is asked.
+/// One that waits and uses so much more behind the drain than while nothing is sent may still work off its queue: it is
+/// asked.
 const WORKING_MIN: f64 = 0.02;
-/// An arm is busy in so many looks before it is polling: a program that has just started has other work, too.
-const POLLING_LOOKS: usize = 3;
+/// Looks at an arm that is busy though nothing was sent: a program that has just started has other work, too.
+const IDLE_LOOKS: usize = 3;
 /// Looks at one that works and handles nothing before it has handled all: a frame may take it longer than a look.
 const STILL_LOOKS: usize = 3;
 
-/// How a window ended.
+/// What an arm does while nothing is offered to it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Idling {
+    /// The least of a CPU that it was seen to use.
+    share: f64,
+}
+
+/// Where a window ended.
 pub(super) struct Closed {
     /// When all was sent, CLOCK_MONOTONIC, ns.
     sent_ns: u64,
-    /// What is booked until its end.
+    /// What is booked until then.
     pub(super) at: Reading,
-    /// The arm had more to do when it was left.
-    pub(super) is_cut: bool,
+    /// Why there.
+    pub(super) end: Ending,
+}
+
+/// Why a window ended where it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All was handled.
+    Handled,
+    /// The arm polls: with the schedule.
+    Polling,
+    /// The arm still had frames to handle, so long after the last was sent.
+    Cut(Duration),
+    /// The arm does not say what it has handled, and was busy for so long that it was hardly with frames: with the drain.
+    InDoubt,
 }
 
 impl Closed {
     /// Whether the load was still offered at this time. An arm may work for seconds behind it.
     pub(super) fn covers(&self, at_ns: u64) -> bool {
         at_ns <= self.sent_ns
+    }
+}
+
+impl Ending {
+    /// Why the CPU time of the segment cannot be used.
+    pub(super) fn invalid(self) -> Option<String> {
+        match self {
+            Ending::Handled | Ending::Polling | Ending::InDoubt => None,
+            Ending::Cut(after) => Some(format!(
+                "the arm still had frames to handle {:.1} s after the last was sent, and their CPU time is not booked",
+                after.as_secs_f64()
+            )),
+        }
+    }
+
+    /// What is to be known of CPU time that can.
+    pub(super) fn note(self) -> Option<&'static str> {
+        match self {
+            Ending::Handled | Ending::Cut(_) => None,
+            Ending::Polling => Some("the arm polls, and its window ends with the schedule"),
+            Ending::InDoubt => Some(
+                "the arm does not report what it has handled, and was busy long after the last frame: its window ends \
+                 with the drain, and what it may have handled later is not booked",
+            ),
+        }
     }
 }
 
@@ -54,78 +100,99 @@ pub(super) trait Watched {
     fn wait(&mut self, time: Duration) -> Result<(), RaceError>;
 }
 
-/// Whether this arm polls, by what it does while nothing is offered to it, and the last look at it.
-pub(super) fn polls(
-    arm: usize,
-    look: Duration,
-    watched: &mut impl Watched,
-) -> Result<(bool, Usage), RaceError> {
-    let mut looks = 0;
-    loop {
+impl Idling {
+    /// Looks at an arm to which nothing is offered, and what was used meanwhile.
+    pub(super) fn seen(
+        arm: usize,
+        look: Duration,
+        watched: &mut impl Watched,
+    ) -> Result<(Idling, Usage), RaceError> {
         let start = watched.read()?;
-        watched.wait(look)?;
-        let idle = watched.read()?.since(&start);
-        looks += 1;
-        let is_busy = share(&idle, arm) > POLLING_MIN;
-        if !is_busy || looks == POLLING_LOOKS {
-            return Ok((is_busy, idle));
+        let (mut last, mut least) = (start.clone(), f64::INFINITY);
+        for _ in 0..IDLE_LOOKS {
+            watched.wait(look)?;
+            let now = watched.read()?;
+            least = least.min(share(&now.since(&last), arm));
+            last = now;
+            if least <= WORKING_MIN {
+                break;
+            }
         }
+        Ok((Idling { share: least }, last.since(&start)))
+    }
+
+    /// Whether it polls.
+    pub(super) fn polls(self) -> bool {
+        self.share > POLLING_MIN
+    }
+
+    /// Whether it does more than that.
+    fn is_exceeded(self, usage: &Usage, arm: usize) -> bool {
+        share(usage, arm) > self.share + WORKING_MIN
     }
 }
 
 /// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not.
 pub(super) fn close(
     arm: usize,
-    polls: bool,
+    idling: Idling,
     is_answered: bool,
     watched: &mut impl Watched,
 ) -> Result<Closed, RaceError> {
     let sent = watched.read()?;
     let sent_ns = sent.at_ns;
-    let (at, is_cut) = match (polls, is_answered) {
+    let (at, end) = match (idling.polls(), is_answered) {
         // Polling goes on for ever: of that behind the last frame nothing is a record's.
         (true, _) => {
             watched.wait(DRAIN)?;
-            (sent, false)
+            (sent, Ending::Polling)
         }
         (_, true) => {
             watched.wait(DRAIN)?;
-            (watched.read()?, false)
+            (watched.read()?, Ending::Handled)
         }
-        _ => worked_off(arm, watched)?,
+        _ => worked_off(arm, idling, sent_ns, watched)?,
     };
-    Ok(Closed { sent_ns, at, is_cut })
+    Ok(Closed { sent_ns, at, end })
 }
 
-/// Lets what an arm that waits has in its queues be handled. Where its window ends, and whether it had more to do when
-/// it was left.
-fn worked_off(arm: usize, watched: &mut impl Watched) -> Result<(Reading, bool), RaceError> {
+/// Lets what an arm that waits has in its queues be handled.
+fn worked_off(
+    arm: usize,
+    idling: Idling,
+    sent_ns: u64,
+    watched: &mut impl Watched,
+) -> Result<(Reading, Ending), RaceError> {
     watched.wait(DRAIN - IDLE_LOOK)?;
-    let drained = watched.read()?;
+    let before = watched.read()?;
     watched.wait(IDLE_LOOK)?;
-    let mut close = watched.read()?;
-    if share(&close.since(&drained), arm) <= WORKING_MIN {
-        return Ok((close, false));
+    let drained = watched.read()?;
+    if !idling.is_exceeded(&drained.since(&before), arm) {
+        return Ok((drained, Ending::Handled));
     }
     // The meter is read second: what is counted as handled is booked by then.
     let mut handled = watched.handled()?;
-    close = watched.read()?;
+    let mut close = watched.read()?;
     let mut still = 0;
     for _ in 0..SETTLE_STEPS_MAX {
         watched.wait(SETTLE_STEP)?;
         let handled_now = watched.handled()?;
         let now = watched.read()?;
-        let is_working = share(&now.since(&close), arm) > WORKING_MIN;
+        let is_working = idling.is_exceeded(&now.since(&close), arm);
         still = if handled_now.is_some() && handled_now == handled { still + 1 } else { 0 };
         if still == 0 {
             (close, handled) = (now, handled_now);
         }
         // What it does without handling any is for no frame of the segment.
         if !is_working || still == STILL_LOOKS {
-            return Ok((close, false));
+            return Ok((close, Ending::Handled));
         }
     }
-    Ok((close, true))
+    let after = Duration::from_nanos(close.at_ns - sent_ns);
+    Ok(match handled {
+        Some(_) => (close, Ending::Cut(after)),
+        None => (drained, Ending::InDoubt),
+    })
 }
 
 /// How much of a CPU the arm used.
@@ -191,25 +258,30 @@ mod tests {
         }
     }
 
-    /// What is booked of it behind the last frame, when, and whether its window was cut.
-    fn booked(arm: &mut Simulated) -> (u64, Duration, bool) {
-        let closed = close(ARM, false, false, arm).unwrap();
+    /// What is booked behind the last frame of one that is idle while nothing is sent, when, and why until then.
+    fn booked(arm: &mut Simulated) -> (u64, Duration, Ending) {
+        booked_beside(0.0, arm)
+    }
+
+    /// The same of one that uses this share of a CPU while nothing is sent.
+    fn booked_beside(share: f64, arm: &mut Simulated) -> (u64, Duration, Ending) {
+        let closed = close(ARM, Idling { share }, false, arm).unwrap();
         let usage = closed.at.since(&Reading::of_arm(0, ARM, 0));
-        (usage.own_ns(ARM), Duration::from_nanos(usage.window_ns), closed.is_cut)
+        (usage.own_ns(ARM), Duration::from_nanos(usage.window_ns), closed.end)
     }
 
     #[test]
     fn an_arm_that_is_idle_has_its_drain() {
-        assert_eq!(booked(&mut Simulated::with_queue(5)), (5 * MS, DRAIN, false));
-        assert_eq!(booked(&mut Simulated::with_queue(0)), (0, DRAIN, false));
+        assert_eq!(booked(&mut Simulated::with_queue(5)), (5 * MS, DRAIN, Ending::Handled));
+        assert_eq!(booked(&mut Simulated::with_queue(0)), (0, DRAIN, Ending::Handled));
     }
 
     #[test]
     fn a_queue_that_outlasts_the_drain_is_paid_for() {
         for counts in [true, false] {
             let mut arm = Simulated { counts, ..Simulated::with_queue(237) };
-            let (own_ns, _, is_cut) = booked(&mut arm);
-            assert_eq!((own_ns, is_cut), (237 * MS, false), "it counts: {counts}");
+            let (own_ns, _, end) = booked(&mut arm);
+            assert_eq!((own_ns, end), (237 * MS, Ending::Handled), "it counts: {counts}");
         }
     }
 
@@ -222,28 +294,65 @@ mod tests {
     #[test]
     fn what_is_no_work_on_frames_keeps_no_window_open() {
         let mut arm = Simulated { idle_share: 1.0, ..Simulated::with_queue(0) };
-        assert_eq!(booked(&mut arm), (23 * MS, DRAIN + ASKED, false));
+        assert_eq!(booked(&mut arm), (23 * MS, DRAIN + ASKED, Ending::Handled));
     }
 
     #[test]
-    fn a_window_that_was_cut_says_so() {
-        let (.., is_cut) = booked(&mut Simulated::with_queue(1_000_000));
-        assert!(is_cut);
+    fn a_window_that_was_cut_says_when() {
+        let (.., end) = booked(&mut Simulated::with_queue(1_000_000));
+        // A look is a step and a question.
+        let steps = (SETTLE_STEP + ASKED) * SETTLE_STEPS_MAX as u32;
+        assert_eq!(end, Ending::Cut(DRAIN + ASKED + steps));
+        let why = end.invalid().expect("it cannot be used");
+        assert!(why.starts_with("the arm still had frames to handle 3.6 s after"), "{why}");
+    }
+
+    /// Timers, or the collection of garbage.
+    #[test]
+    fn what_a_program_always_does_is_no_work_on_frames() {
+        for counts in [true, false] {
+            let silent = || Simulated { idle_share: 0.3, counts, ..Simulated::with_queue(0) };
+            let (own_ns, after, end) = booked_beside(0.3, &mut silent());
+            assert_eq!((own_ns, after, end), (45 * MS / 10, DRAIN, Ending::Handled));
+            let mut busy = Simulated { queued: 237, ..silent() };
+            let (own_ns, after, end) = booked_beside(0.3, &mut busy);
+            assert!(own_ns >= 237 * MS && after < Duration::from_millis(300), "{after:?}");
+            assert_eq!((end, end.invalid()), (Ending::Handled, None));
+        }
+    }
+
+    #[test]
+    fn one_that_does_not_say_what_it_handled_and_stays_busy_ends_with_the_drain_in_doubt() {
+        let mut arm = Simulated { idle_share: 0.3, counts: false, ..Simulated::with_queue(5) };
+        let (own_ns, after, end) = booked(&mut arm);
+        assert_eq!((own_ns, after, end), (8 * MS, DRAIN, Ending::InDoubt));
+        assert_eq!(end.invalid(), None);
+        assert!(end.note().is_some_and(|note| note.contains("ends with the drain")));
     }
 
     #[test]
     fn no_load_is_offered_while_a_queue_is_worked_off() {
-        let closed = close(ARM, false, false, &mut Simulated::with_queue(237)).unwrap();
+        let closed = close(ARM, Idling::default(), false, &mut Simulated::with_queue(237)).unwrap();
         assert!(closed.at.at_ns >= 237 * MS);
         assert!(closed.covers(0) && !closed.covers(MS));
     }
 
     #[test]
     fn an_arm_polls_that_is_busy_whenever_nothing_is_offered() {
-        let polls = |mut arm: Simulated| polls(ARM, Duration::from_millis(30), &mut arm).unwrap().0;
-        assert!(polls(Simulated { idle_share: 1.0, ..Simulated::with_queue(0) }));
-        assert!(!polls(Simulated::with_queue(0)));
+        let seen = |mut arm: Simulated| Idling::seen(ARM, Duration::from_millis(30), &mut arm);
+        let idling = |arm| seen(arm).unwrap().0;
+        assert!(idling(Simulated { idle_share: 1.0, ..Simulated::with_queue(0) }).polls());
+        assert!(!idling(Simulated::with_queue(0)).polls());
         // It has just started.
-        assert!(!polls(Simulated::with_queue(50)));
+        assert!(!idling(Simulated::with_queue(50)).polls());
+        let started = idling(Simulated { idle_share: 0.3, ..Simulated::with_queue(20) });
+        assert!((started.share - 0.3).abs() < 0.01, "{}", started.share);
+    }
+
+    #[test]
+    fn what_was_used_while_an_arm_was_looked_at_is_of_all_looks() {
+        let mut arm = Simulated { idle_share: 1.0, ..Simulated::with_queue(0) };
+        let (_, usage) = Idling::seen(ARM, Duration::from_millis(30), &mut arm).unwrap();
+        assert_eq!((usage.window_ns, usage.own_ns(ARM)), (90 * MS, 90 * MS));
     }
 }
