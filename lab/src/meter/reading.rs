@@ -53,6 +53,14 @@ impl Reading {
         reading
     }
 
+    /// The same, and what other programs used.
+    #[cfg(test)]
+    pub(crate) fn beside(mut self, foreign_ns: u64) -> Reading {
+        let foreign = layout::index(super::Owner::Foreign);
+        self.cells[foreign][layout::Part::Task as usize] = foreign_ns;
+        self
+    }
+
     /// Adds what one CPU has, up to `at_ns`.
     pub(super) fn add_cpu(&mut self, words: &[u64]) {
         debug_assert_eq!(words.len(), METER_WORDS);

@@ -395,7 +395,8 @@ impl<'a> Walk<'a> {
         let empty = after.lane.polls_empty.saturating_sub(heard.lane.polls_empty);
         let outside_ns =
             MonotonicClock.now_ns().saturating_sub(*heard_ns).saturating_sub(window.window_ns);
-        let spun_ns = self.empty_poll_ns? * empty as f64 - outside_ns as f64;
+        let empty_poll_ns = self.empty_poll_ns.filter(|_| self.idling.polls())?;
+        let spun_ns = empty_poll_ns * empty as f64 - outside_ns as f64;
         Some((spun_ns.max(0.0) as u64).min(window.own_ns(self.plan.arm)))
     }
 
@@ -558,7 +559,9 @@ impl Walk<'_> {
             _ => return Err(generator.failed("it answered out of turn")),
         };
         // A client has waited for its answers.
-        let closed = window::close(self.plan.arm, self.idling, asked.is_some(), self)?;
+        let mut idling = self.idling;
+        let closed = window::close(self.plan.arm, &mut idling, asked.is_some(), self)?;
+        self.idling = idling;
         let usage = closed.at.since(&start);
         if let Some(asked) = &mut asked {
             // The arm takes part in it, so this is before it is parked; and behind the window, since it is no request's.

@@ -49,6 +49,8 @@ pub(super) enum Ending {
     Handled,
     /// The arm polls: with the schedule.
     Polling,
+    /// The same, though the arm turns out to be one that waits.
+    Misjudged,
     /// The arm still had frames to handle, so long after the last was sent.
     Cut(Duration),
     /// The arm does not say what it has handled, and was busy for so long that it was hardly with frames: with the drain.
@@ -67,6 +69,11 @@ impl Ending {
     pub(super) fn invalid(self) -> Option<String> {
         match self {
             Ending::Handled | Ending::Polling | Ending::InDoubt => None,
+            Ending::Misjudged => Some(
+                "the arm was busy before anything was sent, as one that polls, and is not any more: its window ended \
+                 with the schedule, in front of what it had queued"
+                    .to_owned(),
+            ),
             Ending::Cut(after) => Some(format!(
                 "the arm still had frames to handle {:.1} s after the last was sent, and their CPU time is not booked",
                 after.as_secs_f64()
@@ -77,7 +84,7 @@ impl Ending {
     /// What is to be known of CPU time that can.
     pub(super) fn note(self) -> Option<&'static str> {
         match self {
-            Ending::Handled | Ending::Cut(_) => None,
+            Ending::Handled | Ending::Misjudged | Ending::Cut(_) => None,
             Ending::Polling => Some("the arm polls, and its window ends with the schedule"),
             Ending::InDoubt => Some(
                 "the arm does not report what it has handled, and was busy long after the last frame: its window ends \
@@ -132,10 +139,11 @@ impl Idling {
     }
 }
 
-/// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not.
+/// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not. One that was
+/// long busy with its start was taken for one that polls: behind the last frame it shows.
 pub(super) fn close(
     arm: usize,
-    idling: Idling,
+    idling: &mut Idling,
     is_answered: bool,
     watched: &mut impl Watched,
 ) -> Result<Closed, RaceError> {
@@ -144,16 +152,32 @@ pub(super) fn close(
     let (at, end) = match (idling.polls(), is_answered) {
         // Polling goes on for ever: of that behind the last frame nothing is a record's.
         (true, _) => {
-            watched.wait(DRAIN)?;
-            (sent, Ending::Polling)
+            let [before, drained] = drained(watched)?;
+            if !may_poll(&drained.since(&before), arm) {
+                // A poller that stood still for a moment goes on.
+                watched.wait(SETTLE_STEP)?;
+                let longer = watched.read()?.since(&drained);
+                if !may_poll(&longer, arm) {
+                    idling.share = share(&longer, arm);
+                }
+            }
+            (sent, if idling.polls() { Ending::Polling } else { Ending::Misjudged })
         }
         (_, true) => {
             watched.wait(DRAIN)?;
             (watched.read()?, Ending::Handled)
         }
-        _ => worked_off(arm, idling, sent_ns, watched)?,
+        _ => worked_off(arm, *idling, sent_ns, watched)?,
     };
     Ok(Closed { sent_ns, at, end })
+}
+
+/// Lets the drain pass. What is read a look before its end, and then.
+fn drained(watched: &mut impl Watched) -> Result<[Reading; 2], RaceError> {
+    watched.wait(DRAIN - IDLE_LOOK)?;
+    let before = watched.read()?;
+    watched.wait(IDLE_LOOK)?;
+    Ok([before, watched.read()?])
 }
 
 /// Lets what an arm that waits has in its queues be handled.
@@ -163,10 +187,7 @@ fn worked_off(
     sent_ns: u64,
     watched: &mut impl Watched,
 ) -> Result<(Reading, Ending), RaceError> {
-    watched.wait(DRAIN - IDLE_LOOK)?;
-    let before = watched.read()?;
-    watched.wait(IDLE_LOOK)?;
-    let drained = watched.read()?;
+    let [before, drained] = drained(watched)?;
     if !idling.is_exceeded(&drained.since(&before), arm) {
         return Ok((drained, Ending::Handled));
     }
@@ -195,6 +216,12 @@ fn worked_off(
     })
 }
 
+/// Whether an arm to which nothing is offered polled meanwhile: where another program had its CPU, that is not known.
+fn may_poll(usage: &Usage, arm: usize) -> bool {
+    let others_ns = usage.foreign_ns() + usage.of_others(arm);
+    share(usage, arm) + others_ns as f64 / usage.window_ns.max(1) as f64 > POLLING_MIN
+}
+
 /// How much of a CPU the arm used.
 fn share(usage: &Usage, arm: usize) -> f64 {
     usage.own_ns(arm) as f64 / usage.window_ns.max(1) as f64
@@ -218,13 +245,25 @@ mod tests {
         share: f64,
         /// What it does when all is handled.
         idle_share: f64,
+        /// What other programs do all the time.
+        foreign_share: f64,
+        /// It does nothing before.
+        rests_ns: u64,
         counts: bool,
     }
 
     impl Simulated {
         fn with_queue(queued: u64) -> Simulated {
-            let (each_ns, share, idle_share) = (MS, 1.0, 0.0);
-            Simulated { now_ns: 0, queued, each_ns, share, idle_share, counts: true }
+            Simulated {
+                now_ns: 0,
+                queued,
+                each_ns: MS,
+                share: 1.0,
+                idle_share: 0.0,
+                foreign_share: 0.0,
+                rests_ns: 0,
+                counts: true,
+            }
         }
 
         fn work_ns(&self) -> u64 {
@@ -232,16 +271,18 @@ mod tests {
         }
 
         fn spent_ns(&self) -> u64 {
-            let busy_ns = (self.now_ns as f64 * self.share) as u64;
+            let ran_ns = self.now_ns.saturating_sub(self.rests_ns);
+            let busy_ns = (ran_ns as f64 * self.share) as u64;
             let until_ns = (self.work_ns() as f64 / self.share) as u64;
-            let idle_ns = self.now_ns.saturating_sub(until_ns) as f64 * self.idle_share;
+            let idle_ns = ran_ns.saturating_sub(until_ns) as f64 * self.idle_share;
             busy_ns.min(self.work_ns()) + idle_ns as u64
         }
     }
 
     impl Watched for Simulated {
         fn read(&mut self) -> Result<Reading, RaceError> {
-            Ok(Reading::of_arm(self.now_ns, ARM, self.spent_ns()))
+            let foreign_ns = (self.now_ns as f64 * self.foreign_share) as u64;
+            Ok(Reading::of_arm(self.now_ns, ARM, self.spent_ns()).beside(foreign_ns))
         }
 
         fn handled(&mut self) -> Result<Option<[u64; 4]>, RaceError> {
@@ -265,7 +306,7 @@ mod tests {
 
     /// The same of one that uses this share of a CPU while nothing is sent.
     fn booked_beside(share: f64, arm: &mut Simulated) -> (u64, Duration, Ending) {
-        let closed = close(ARM, Idling { share }, false, arm).unwrap();
+        let closed = close(ARM, &mut Idling { share }, false, arm).unwrap();
         let usage = closed.at.since(&Reading::of_arm(0, ARM, 0));
         (usage.own_ns(ARM), Duration::from_nanos(usage.window_ns), closed.end)
     }
@@ -332,7 +373,8 @@ mod tests {
 
     #[test]
     fn no_load_is_offered_while_a_queue_is_worked_off() {
-        let closed = close(ARM, Idling::default(), false, &mut Simulated::with_queue(237)).unwrap();
+        let closed =
+            close(ARM, &mut Idling::default(), false, &mut Simulated::with_queue(237)).unwrap();
         assert!(closed.at.at_ns >= 237 * MS);
         assert!(closed.covers(0) && !closed.covers(MS));
     }
@@ -347,6 +389,24 @@ mod tests {
         assert!(!idling(Simulated::with_queue(50)).polls());
         let started = idling(Simulated { idle_share: 0.3, ..Simulated::with_queue(20) });
         assert!((started.share - 0.3).abs() < 0.01, "{}", started.share);
+    }
+
+    #[test]
+    fn one_that_was_long_busy_with_its_start_polls_until_it_is_seen_to_wait() {
+        let mut idling = Idling { share: 1.0 };
+        let mut end = |mut arm: Simulated| close(ARM, &mut idling, false, &mut arm).unwrap().end;
+        let poller = || Simulated { idle_share: 1.0, ..Simulated::with_queue(0) };
+        assert_eq!(end(poller()), Ending::Polling);
+        assert_eq!(end(Simulated { rests_ns: 16 * MS, ..poller() }), Ending::Polling);
+        // Another program has its CPU.
+        let foreign_share = 0.7;
+        let displaced = Simulated { idle_share: 0.3, foreign_share, ..Simulated::with_queue(0) };
+        assert_eq!(end(displaced), Ending::Polling);
+        let misjudged = end(Simulated::with_queue(0));
+        assert_eq!(misjudged, Ending::Misjudged);
+        assert!(misjudged.invalid().is_some());
+        assert_eq!(end(Simulated::with_queue(0)), Ending::Handled);
+        assert!(!idling.polls());
     }
 
     #[test]
