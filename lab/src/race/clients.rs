@@ -162,10 +162,15 @@ fn client_share(segments: &[Segment], arm: usize, load: usize, extent: &Extent) 
     let of = measured(segments, (arm, load));
     let asked_ns = |segment: &Segment| match extent.closed_requests.is_empty() {
         true => extent.segment_ms as f64 * 1e6,
-        // What its window has beyond the last answer is little of it.
-        false => segment.window_ns as f64,
+        // Its window is longer, by the time in front of the first request and by a drain where the arm waits.
+        false => segment.ledger.delivered as f64 * 1e9 / segment.records_per_s,
     };
-    let shares: Vec<f64> = of.map(|s| s.cpu.generator_side_ns as f64 / asked_ns(s)).collect();
+    let shares: Vec<f64> = of
+        .map(|segment| (segment.cpu.generator_side_ns as f64, asked_ns(segment)))
+        // Where nothing was answered that time is not known.
+        .filter(|(_, asked_ns)| asked_ns.is_normal())
+        .map(|(used_ns, asked_ns)| used_ns / asked_ns)
+        .collect();
     quantile(&shares, 0.5).ok()
 }
 
@@ -180,9 +185,11 @@ mod tests {
         let result = report::example();
         let mut segments = result.segments.clone();
         for segment in &mut segments {
-            (segment.window_ns, segment.warm_up) = (100_000_000, false);
+            // 1000 requests took 10 ms, of a window that has a drain.
+            (segment.window_ns, segment.warm_up) = (27_000_000, false);
+            (segment.ledger.delivered, segment.records_per_s) = (1_000, 1e5);
             let share = if (segment.arm, segment.load) == (1, 1) { 95 } else { 40 };
-            segment.cpu.generator_side_ns = share * 1_000_000;
+            segment.cpu.generator_side_ns = share * 100_000;
         }
         let extent = Extent {
             loads_pps: result.loads_pps.clone(),
@@ -207,6 +214,11 @@ mod tests {
         assert!(note.contains(": second in a closed loop of 1000 requests 95 %; "), "{note}");
         let one = Extent { closed_loop: true, closed_requests: Vec::new(), ..extent.clone() };
         assert_eq!(super::limited(&segments, &names, &one), None, "the last load is another");
+        for segment in segments.iter_mut().filter(|segment| segment.arm == 0) {
+            (segment.ledger.delivered, segment.records_per_s) = (0, 0.0);
+        }
+        let found = shares(&segments, 2, &extent);
+        assert!(found.iter().all(|it| it.arm == 1), "of one that answered nothing it is unknown");
         let open = Extent { closed_requests: Vec::new(), ..extent };
         assert!(shares(&segments, 2, &open).is_empty());
     }
