@@ -6,6 +6,7 @@ use laneway_netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -16,6 +17,10 @@ use std::time::Duration;
 const SETUP_MAX: Duration = Duration::from_secs(120);
 /// Times that the processes of a child are named anew until all of them are stopped.
 const STOPS_MAX: usize = 16;
+/// Looks at processes that are to stop: one that waits for a disk does so later.
+const STOP_LOOKS_MAX: usize = 400;
+/// Between two of them.
+const STOP_LOOK: Duration = Duration::from_micros(500);
 /// How long an ending child may take before it is killed.
 const END_MAX: Duration = Duration::from_secs(3);
 
@@ -144,8 +149,8 @@ impl ChildProcess {
     }
 }
 
-/// Stops all that `processes` names. What one of them starts before it is stopped is named the next time, and once all
-/// are stopped none starts another.
+/// Stops all that `processes` names. What one of them starts before it stands is named the next time, and once all
+/// stand none starts another.
 pub(crate) fn stop_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
     let mut stopped = BTreeSet::new();
     for _ in 0..STOPS_MAX {
@@ -154,9 +159,26 @@ pub(crate) fn stop_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) ->
         if more.is_empty() {
             break;
         }
-        more.into_iter().for_each(|process| send(process, Signal::STOP));
+        more.iter().for_each(|process| send(*process, Signal::STOP));
+        // One that is about to fork when it is sent the signal forks, and stops then.
+        for _ in 0..STOP_LOOKS_MAX {
+            if more.iter().all(|process| stands(*process)) {
+                break;
+            }
+            thread::sleep(STOP_LOOK);
+        }
     }
     Ok(())
+}
+
+/// Whether each of its threads is stopped or has ended: proc_pid_stat(5).
+fn stands(process: u32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // In front of the state is a name, which may have brackets.
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 't', 'Z', 'X']))
+    })
 }
 
 /// Has all that `processes` names go on.
@@ -187,5 +209,28 @@ impl Drop for ChildProcess {
         // It does not listen; both calls can only fail if it has ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_engine::pin_to_cpu;
+    use std::convert::Infallible;
+
+    /// Beside this thread on one CPU it does not stop at once.
+    #[test]
+    fn what_a_process_started_is_asked_when_it_stands() {
+        pin_to_cpu(0).unwrap();
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut stood = Vec::new();
+        let named = || {
+            stood.push(stands(busy.id()));
+            Ok::<_, Infallible>(vec![busy.id()])
+        };
+        stop_all(named).unwrap();
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert_eq!(stood, [false, true]);
     }
 }

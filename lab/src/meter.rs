@@ -36,6 +36,7 @@ use layout::{METER_WORDS, Part, Who};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::thread;
 
 /// The compiled programs.
@@ -44,6 +45,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
 static PACKETS_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_packets.bpf.o"));
 /// How often a CPU that books while it is read is read again.
 const READS_MAX: usize = 8;
+/// Times that the processes of PID namespaces are listed until none is new.
+const LISTS_MAX: usize = 16;
 /// The name of the threads that run softirqs when there are many.
 const KSOFTIRQD: &str = "ksoftirqd/";
 /// The names of threads that run XDP programs on a CPU that frames are handed on to begin like this.
@@ -115,6 +118,27 @@ impl Meter {
     /// When the kernel refuses the map update: there is room for 65,536 at once.
     pub(crate) fn classify(&self, tgid: u32, owner: Owner) -> Result<(), LaneError> {
         self.book_task(tgid, Who { owner, part: Part::Task })
+    }
+
+    /// Books the time of `processes`, like [`classify`](Self::classify), and of all that are with them in a PID namespace
+    /// of their own: what one of them started when it was listed already and not yet booked is nowhere else.
+    ///
+    /// # Errors
+    /// As for [`classify`](Self::classify).
+    pub(crate) fn classify_all(&self, processes: &[u32], owner: Owner) -> Result<(), LaneError> {
+        let (mut booked, mut more) = (BTreeSet::new(), processes.to_vec());
+        for _ in 0..LISTS_MAX {
+            for &pid in &more {
+                self.classify(pid, owner)?;
+            }
+            booked.extend(more);
+            more = in_namespaces_of(&booked);
+            more.retain(|pid| !booked.contains(pid));
+            if more.is_empty() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Books the time of kernel thread `pid` as that of a NAPI thread of `owner`'s, or of one that frames of its
@@ -238,15 +262,32 @@ pub(crate) fn cpumap_threads() -> BTreeSet<u32> {
     kernel_threads(CPUMAP)
 }
 
+/// All in the PID namespaces of `processes`, but for that of this process.
+fn in_namespaces_of(processes: &BTreeSet<u32>) -> Vec<u32> {
+    let namespace = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let mut theirs: BTreeSet<PathBuf> = processes.iter().filter_map(namespace).collect();
+    if let Some(own) = namespace(&std::process::id()) {
+        theirs.remove(&own);
+    }
+    if theirs.is_empty() {
+        return Vec::new();
+    }
+    pids().filter(|pid| namespace(pid).is_some_and(|its| theirs.contains(&its))).collect()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// The kernel's threads whose names begin like this.
 fn kernel_threads(begin: &str) -> BTreeSet<u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        // A program may call itself so, too; the kernel's threads have no command line.
-        name.starts_with(begin)
-            && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
-    })
-    .collect()
+    pids()
+        .filter(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            // A program may call itself so, too; the kernel's threads have no command line.
+            name.starts_with(begin)
+                && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+        })
+        .collect()
 }

@@ -17,7 +17,7 @@ use laneway_netns::{
 use laneway_testkit::skip;
 use std::net::UdpSocket;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -169,6 +169,24 @@ fn what_an_arm_forks_is_the_arms_until_it_is_disowned() {
     drop(arm.0.stdin.take());
     arm.0.wait().unwrap();
     assert_eq!(usage.own_ns(ARM), 0);
+}
+
+/// Started between the list of an arm's processes and their booking.
+#[test]
+fn what_a_process_started_before_it_was_booked_is_booked_with_its_pid_namespace() {
+    let Some((meter, _turn)) = meter() else { return };
+    let script = "sleep 600 & echo there; wait";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--kill-child", "sh", "-c", script]);
+    let arm = Running::start(&mut unshare, 0);
+    let namespace = |file: &str| fs::read_link(format!("/proc/{file}")).ok();
+    let room = namespace(&format!("{}/ns/pid_for_children", arm.0.id()));
+    let inside: Vec<u32> =
+        pids().filter(|pid| namespace(&format!("{pid}/ns/pid")) == room).collect();
+    assert_eq!(inside.len(), 2);
+    meter.classify_all(&[arm.0.id(), inside[0]], Owner::Arm(ARM)).unwrap();
+    let booked: BTreeSet<u32> = meter.processes(Owner::Arm(ARM)).unwrap().into_iter().collect();
+    assert_eq!(booked, inside.into_iter().chain([arm.0.id()]).collect());
 }
 
 #[test]

@@ -625,9 +625,8 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
             trace: plan.trace.clone(),
         },
     )?;
-    for &pid in [arm.pid()].iter().chain(&arm.ready.processes) {
-        bench.meter().classify(pid, Owner::Arm(plan.arm))?;
-    }
+    let processes = [&[arm.pid()], &arm.ready.processes[..]].concat();
+    bench.meter().classify_all(&processes, Owner::Arm(plan.arm))?;
     // They are started by the kernel, so that none is a child of the arm's.
     for &pid in cpumap_threads().difference(&others) {
         bench.meter().classify_napi(pid, Owner::Arm(plan.arm))?;
