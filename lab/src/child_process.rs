@@ -1,6 +1,7 @@
 //! A race's end of the conversation with a child process.
 
 use crate::error::RaceError;
+use crate::meter::{Meter, Owner};
 use crate::plan::{Order, Ready, Reply};
 use laneway_netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -43,10 +44,22 @@ impl ChildProcess {
         namespace: &Namespace,
         setup: &impl Serialize,
     ) -> Result<ChildProcess, RaceError> {
-        let failed = |why: String| RaceError::Child { what: what.clone(), why };
-        let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+        let program = std::env::current_exe()
+            .map_err(|error| RaceError::Child { what: what.clone(), why: error.to_string() })?;
         let mut command = Command::new(program);
-        command.arg(verb).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(verb);
+        ChildProcess::start_command(what, command, namespace, setup)
+    }
+
+    /// The same of any program that talks as one of ours does.
+    pub(crate) fn start_command(
+        what: String,
+        mut command: Command,
+        namespace: &Namespace,
+        setup: &impl Serialize,
+    ) -> Result<ChildProcess, RaceError> {
+        let failed = |why: String| RaceError::Child { what: what.clone(), why };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A child stays in the namespaces of the thread that starts it.
         let child = namespace.enter(|| command.spawn())?;
         let mut child = child.map_err(|e| failed(e.to_string()))?;
@@ -80,24 +93,24 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Stops every process of it where it stands, or has them go on: its own, and those of `processes`, which is asked
-    /// again until it names no more. A worker that polls takes no CPU from others while it is parked, and nothing of
+    /// Stops every process of it where it stands, or has them go on: its own, and those that `meter` books as
+    /// `owner`'s, which is asked again until it names no more: those that were started later, in sessions of their own,
+    /// are known to the meter alone. A worker that polls takes no CPU from others while it is parked, and nothing of
     /// the arm's own code takes part in it, so ours and other programs are parked alike.
     ///
     /// What its kernel half does goes on: a parked arm is sent nothing.
-    pub(crate) fn park<E>(
+    pub(crate) fn park(
         &self,
         is_parked: bool,
-        processes: impl FnMut() -> Result<Vec<u32>, E>,
-    ) -> Result<(), RaceError>
-    where
-        RaceError: From<E>,
-    {
+        meter: &Meter,
+        owner: Owner,
+    ) -> Result<(), RaceError> {
         self.signal(if is_parked { Signal::STOP } else { Signal::CONT })?;
+        let processes = || meter.processes(owner);
         match is_parked {
-            true => stop_all(processes),
-            false => go_on_all(processes),
-        }?;
+            true => stop_all(processes)?,
+            false => processes()?.into_iter().for_each(|process| send(process, Signal::CONT)),
+        }
         Ok(())
     }
 
@@ -151,7 +164,7 @@ impl ChildProcess {
 
 /// Stops all that `processes` names. What one of them starts before it stands is named the next time, and once all
 /// stand none starts another.
-pub(crate) fn stop_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
+fn stop_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
     let mut stopped = BTreeSet::new();
     for _ in 0..STOPS_MAX {
         let more: Vec<u32> =
@@ -179,12 +192,6 @@ fn stands(process: u32) -> bool {
         // In front of the state is a name, which may have brackets.
         stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 't', 'Z', 'X']))
     })
-}
-
-/// Has all that `processes` names go on.
-pub(crate) fn go_on_all<E>(mut processes: impl FnMut() -> Result<Vec<u32>, E>) -> Result<(), E> {
-    processes()?.into_iter().for_each(|process| send(process, Signal::CONT));
-    Ok(())
 }
 
 /// One that has ended is missed where it is needed.

@@ -120,8 +120,8 @@ impl Meter {
         self.book_task(tgid, Who { owner, part: Part::Task })
     }
 
-    /// Books the time of `processes`, like [`classify`](Self::classify), and of all that are with them in a PID namespace
-    /// of their own: what one of them started when it was listed already and not yet booked is nowhere else.
+    /// Books the time of `processes`, like [`classify`](Self::classify), and of all that are with them in a PID
+    /// namespace of their own: what one of them started when it was listed already and not yet booked is nowhere else.
     ///
     /// # Errors
     /// As for [`classify`](Self::classify).
@@ -148,6 +148,19 @@ impl Meter {
     /// As for [`classify`](Self::classify).
     pub(crate) fn classify_napi(&self, pid: u32, owner: Owner) -> Result<(), LaneError> {
         self.book_task(pid, Who { owner, part: Part::Napi })
+    }
+
+    /// Books the time of the threads of CPU maps that were not there `before` as that of `owner`'s NAPI threads. The
+    /// kernel starts them, so that none is a child of the arm's.
+    ///
+    /// # Errors
+    /// As for [`classify`](Self::classify).
+    pub(crate) fn claim_cpumap_threads(
+        &self,
+        before: &BTreeSet<u32>,
+        owner: Owner,
+    ) -> Result<(), LaneError> {
+        cpumap_threads().difference(before).try_for_each(|&pid| self.classify_napi(pid, owner))
     }
 
     /// Books softirq work that polls interface `ifindex` of the network namespace with this inode as `owner`'s.

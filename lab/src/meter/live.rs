@@ -3,12 +3,13 @@
 //! Shares are compared, never times: other programs may run beside these tests.
 
 use super::*;
-use crate::child_process::{go_on_all, stop_all};
+use crate::child_process::ChildProcess;
 use crate::generate::LiveGenerator;
+use crate::plan::{Order, Ready, Reply};
 use crate::segment::SegmentPlan;
 use crate::traffic::{Replayable, Template};
 use io_uring::IoUring;
-use laneway_bpf::Loaded;
+use laneway_bpf::{Loaded, XdpLink, XdpMode};
 use laneway_core::{Clock, KernelHalf};
 use laneway_engine::{MonotonicClock, pin_to_cpu};
 use laneway_netns::{
@@ -17,6 +18,7 @@ use laneway_netns::{
 use laneway_testkit::skip;
 use std::net::UdpSocket;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -263,31 +265,36 @@ fn a_process_is_the_arms_until_its_last_thread_ends() {
 /// It is in a group of its own, which no signal to the arm's reaches.
 #[test]
 fn what_an_arm_starts_later_in_a_group_of_its_own_is_parked_with_it() {
+    if can_create().map_err(skip).is_err() {
+        return;
+    }
     let Some((meter, _turn)) = meter() else { return };
-    let script =
-        "set -m; echo there; read go; while kill -0 $$; do :; done & echo $!; read end; kill $!";
-    let mut arm = Running::start(Command::new("bash").args(["-c", script]), 0);
-    meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
-    std::io::Write::write_all(arm.input(), b"go\n").unwrap();
-    let mut line = String::new();
-    let mut output = std::io::BufReader::new(arm.0.stdout.as_mut().unwrap());
-    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-    let worker: u32 = line.trim().parse().unwrap();
-    let processes = || meter.processes(Owner::Arm(ARM));
-    let mut known = processes().unwrap();
-    known.sort_unstable();
-    let mut all = [arm.0.id(), worker];
-    all.sort_unstable();
-    assert_eq!(known, all);
-    stop_all(processes).unwrap();
+    let script = "set -m; read setup; echo \"$0\"; \
+                  read go; while kill -0 $$; do :; done & read end; kill $!";
+    let ready = serde_json::to_string(&Reply::Ready(Ready::default())).unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, &ready]).process_group(0);
+    let room = Namespace::create("parked").unwrap();
+    let start = || {
+        pin_to_cpu(0).unwrap();
+        ChildProcess::start_command("bash".to_owned(), bash, &room, &Ready::default()).unwrap()
+    };
+    let mut arm = thread::scope(|scope| scope.spawn(start).join()).unwrap();
+    meter.classify(arm.pid(), Owner::Arm(ARM)).unwrap();
+    arm.order(&Order::Report).unwrap();
+    let processes = || meter.processes(Owner::Arm(ARM)).unwrap();
+    until(|| processes().len() == 2);
+    let worker = processes().into_iter().find(|pid| *pid != arm.pid()).unwrap();
+    arm.park(true, &meter, Owner::Arm(ARM)).unwrap();
     // proc_pid_stat(5): T of one that is stopped.
-    all.into_iter().for_each(|pid| until(|| of_proc(pid, "stat").contains(") T ")));
+    for pid in [arm.pid(), worker] {
+        until(|| of_proc(pid, "stat").contains(") T "));
+    }
     assert_eq!(used(&meter, 0).own_ns(ARM), 0);
-    go_on_all(processes).unwrap();
+    arm.park(false, &meter, Owner::Arm(ARM)).unwrap();
     let (own, ran) = own_and_ran(&meter, worker);
     assert!(own >= ran / 2, "it ran for {ran} ns, and is booked with {own}");
-    std::io::Write::write_all(arm.input(), b"end\n").unwrap();
-    arm.0.wait().unwrap();
+    arm.order(&Order::Stop).unwrap();
 }
 
 /// What is booked on the arm in a window, and what the threads of a process that runs all the time ran in it, ns.
@@ -418,9 +425,10 @@ impl Cable {
     }
 }
 
+/// The kernel starts it, outside of any process.
 #[test]
-fn a_thread_that_the_kernel_starts_for_a_map_of_cpus_appears() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+fn the_thread_of_a_map_of_cpus_is_the_arms_that_made_the_map() {
+    let Some((own, _foreign, meter, _turn)) = cables() else { return };
     let before = cpumap_threads();
     let loaded = Loaded::load(&KernelHalf {
         name: "test_cpus",
@@ -437,9 +445,20 @@ fn a_thread_that_the_kernel_starts_for_a_map_of_cpus_appears() {
     // struct bpf_cpumap_val: the length of a queue, and no program.
     let value = [64_u32, 0].map(u32::to_ne_bytes).concat();
     loaded.maps().put("cpus", &0_u32.to_ne_bytes(), &value).unwrap();
-    let appeared: Vec<u32> = cpumap_threads().difference(&before).copied().collect();
-    assert_eq!(appeared.len(), 1);
-    assert!(of_proc(appeared[0], "comm").starts_with("cpumap/0/map:"));
+    meter.claim_cpumap_threads(&before, Owner::Arm(ARM)).unwrap();
+    let name = format!("cpumap/0/map:{}", loaded.maps().id("cpus").unwrap());
+    let its = |pid: &u32| of_proc(*pid, "comm").trim_end() == name;
+    let thread = cpumap_threads().into_iter().find(its).expect("its thread is there");
+    let program = loaded.program();
+    let attach = || XdpLink::attach(program, "far0", XdpMode::Native);
+    let _attached = own.far.enter(attach).unwrap().unwrap();
+    let _sender = own.sender();
+    let ran_ns = || run_time_ns(Path::new(&format!("/proc/{thread}")));
+    let before_ns = ran_ns();
+    let booked = used(&meter, 0).contexts_ns(ARM)["napi thread"];
+    let ran = ran_ns() - before_ns;
+    assert!(ran > 1_000_000, "it ran for {ran} ns");
+    assert!(booked >= ran / 2, "it ran for {ran} ns, and its arm is booked with {booked}");
 }
 
 fn cpus() -> usize {

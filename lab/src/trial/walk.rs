@@ -170,9 +170,8 @@ impl<'a> Walk<'a> {
     /// memory, and one that is not parked takes its CPU from the generators of all other arms.
     pub(super) fn park(&self, is_parked: bool) -> Result<(), RaceError> {
         let meter = self.bench.meter();
-        // Those that were started later, in sessions of their own, are known to the meter alone.
-        self.arm.park(is_parked, || meter.processes(Owner::Arm(self.plan.arm)))?;
-        self.generator.park(is_parked, || meter.processes(Owner::Generator(self.plan.arm)))
+        self.arm.park(is_parked, meter, Owner::Arm(self.plan.arm))?;
+        self.generator.park(is_parked, meter, Owner::Generator(self.plan.arm))
     }
 
     pub(super) fn is_wanted(&self) -> Result<(), RaceError> {
@@ -627,10 +626,7 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
     )?;
     let processes = [&[arm.pid()], &arm.ready.processes[..]].concat();
     bench.meter().classify_all(&processes, Owner::Arm(plan.arm))?;
-    // They are started by the kernel, so that none is a child of the arm's.
-    for &pid in cpumap_threads().difference(&others) {
-        bench.meter().classify_napi(pid, Owner::Arm(plan.arm))?;
-    }
+    bench.meter().claim_cpumap_threads(&others, Owner::Arm(plan.arm))?;
     bench.claim_napi_threads(plan.arm)?;
     switch_once(bench.placement().arm_cpu)?;
     Ok(arm)

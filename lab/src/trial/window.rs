@@ -53,7 +53,8 @@ pub(super) enum Ending {
     Misjudged,
     /// The arm still had frames to handle, so long after the last was sent.
     Cut(Duration),
-    /// The arm does not say what it has handled, and was busy for so long that it was hardly with frames: with the drain.
+    /// The arm does not say what it has handled, and was busy for so long that it was hardly with frames: with the
+    /// drain.
     InDoubt,
 }
 
@@ -139,8 +140,8 @@ impl Idling {
     }
 }
 
-/// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not. One that was
-/// long busy with its start was taken for one that polls: behind the last frame it shows.
+/// Ends the window of an arm to which all was sent just now, and whose answers were waited for or were not. One that
+/// was long busy with its start was taken for one that polls: behind the last frame it shows.
 pub(super) fn close(
     arm: usize,
     idling: &mut Idling,
