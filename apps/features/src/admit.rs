@@ -1,6 +1,6 @@
-//! Which frames become records: sampling, capture filter, rate limit, in this order and with the
-//! same arithmetic as the kernel half (`admit`, `lw_filter_admits`, `within_rate`). Times may be wrong here, as those of a
-//! capture are another clock's; that of the kernel half goes forwards.
+//! Which frames become records: sampling, capture filter, rate limit, in this order and with the same arithmetic as
+//! the kernel half (`admit`, `lw_filter_admits`, `within_rate`). Times may be wrong here, as those of a capture are
+//! another clock's; that of the kernel half goes forwards.
 
 use crate::config::{Config, RATE_BURST_NS};
 use laneway_core::DropReason;

@@ -113,7 +113,7 @@ pub(crate) struct Predecessor {
     pub(crate) leave: Box<dyn Fn(bool) + Send + Sync>,
     /// What the last offer was.
     pub(crate) last: Mutex<Option<Last>>,
-    pub(crate) place: Arc<Place>,
+    pub(crate) succession: Arc<Succession>,
     /// How long a successor may take from the report that neither receives to its own that it does: [`TAKE_WAIT`].
     pub(crate) take_wait: Duration,
 }
@@ -121,7 +121,7 @@ pub(crate) struct Predecessor {
 /// The one successor that has an offer. Of two, the second would take the end of this relay for its death, and go on
 /// beside the first.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct Succession {
     stage: Mutex<Stage>,
     has_changed: Condvar,
 }
@@ -137,16 +137,16 @@ enum Stage {
 }
 
 /// A successor that has an offer, until its conversation ends.
-struct Seat(Arc<Place>);
+struct Seat(Arc<Succession>);
 
-impl Place {
+impl Succession {
     fn stage(&self) -> MutexGuard<'_, Stage> {
         // It is one assignment.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place, as soon as one that has left is gone.
-    fn enter(self: &Arc<Place>) -> Result<Seat, String> {
+    /// A seat, as soon as one that has left is gone.
+    fn enter(self: &Arc<Succession>) -> Result<Seat, String> {
         let is_offered = |stage: &mut Stage| matches!(stage, Stage::Offered(_));
         let waited = self.has_changed.wait_timeout_while(self.stage(), PLACE_WAIT, is_offered);
         let (mut stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +199,7 @@ pub(crate) struct Last {
 impl Predecessor {
     /// Answers `handover`.
     pub(crate) fn offer(self: &Arc<Self>, asked: &Asked) -> LineAnswer {
-        let offered = self.place.enter().and_then(|seat| Ok((seat, self.prepare(asked)?)));
+        let offered = self.succession.enter().and_then(|seat| Ok((seat, self.prepare(asked)?)));
         match offered {
             Err(why) => wrong(&why),
             Ok((seat, (line, descriptors))) => LineAnswer::Streamed(Box::new(move |writer| {
@@ -217,9 +217,9 @@ impl Predecessor {
 
     /// Ends the run: another receives from now on, and what is left here is not offered again.
     fn follow(&self, last: Last) {
-        *self.place.stage() = Stage::Followed;
-        // Who waits for the place waits for nothing.
-        self.place.has_changed.notify_all();
+        *self.succession.stage() = Stage::Followed;
+        // Who waits for a seat waits for nothing.
+        self.succession.has_changed.notify_all();
         (self.leave)(last.with_control);
     }
 
@@ -320,7 +320,7 @@ impl Predecessor {
     /// Answers `taken`. In time, it was heard before; late, there are two, and this one ends.
     pub(crate) fn taken(&self) -> LineAnswer {
         let late = self.last().filter(|last| last.is_late);
-        let Some(last) = late.filter(|_| *self.place.stage() != Stage::Followed) else {
+        let Some(last) = late.filter(|_| *self.succession.stage() != Stage::Followed) else {
             return LineAnswer::Done(json!({}).to_string());
         };
         match self.book.cease(last.generation) {

@@ -175,7 +175,8 @@ mod tests {
         let is_apart = a.interface != b.interface && a.interface.is_some() && b.interface.is_some();
         let worker = |input| RuleId::of(input).worker(workers);
         let is_one = one == other && a.interface == b.interface && worker(a) == worker(b);
-        meets && !is_apart && !is_one && !(a.group.is_some() && b.group.is_some())
+        let are_groups = a.group.is_some() && b.group.is_some();
+        meets && !is_apart && !is_one && !are_groups
     }
 
     fn an_input() -> impl Strategy<Value = Input> {

@@ -141,7 +141,7 @@ impl Talks {
             listener: Box::new(listener),
             leave: Box::new(leave),
             last: Mutex::default(),
-            place: Arc::default(),
+            succession: Arc::default(),
             take_wait: TAKE_WAIT,
         };
         let supervisor = Supervisor::of_environment();

@@ -1,8 +1,8 @@
 //! Files that have their name only when they are whole.
 //!
 //! What is written is `<name>.partial` until it is committed. What is there already is never written into: a file of
-//! that name may be what another run writes, or reads. A device or a pipe has no partial name, and a symbolic link stays
-//! one: renaming over either would replace it, `/dev/null` of a whole host included.
+//! that name may be what another run writes, or reads. A device or a pipe has no partial name, and a symbolic link
+//! stays one: renaming over either would replace it, `/dev/null` of a whole host included.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -87,8 +87,8 @@ impl HostSettings {
         HostSettings { folder: folder.into() }
     }
 
-    /// Adds to the number in the file `setting`, as this process. Between the record and the change `recorded` is called,
-    /// for a guard that is to know of the record.
+    /// Adds to the number in the file `setting`, as this process. Between the record and the change `recorded` is
+    /// called, for a guard that is to know of the record.
     ///
     /// # Errors
     /// The record or the setting cannot be written; then neither is left.

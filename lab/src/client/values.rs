@@ -4,11 +4,11 @@
 //!   a value:  number of the SET (8 bytes) │ mix of seed, key and number (8 bytes) │ random bytes, by the same mix
 //! ```
 //!
-//! A GET is answered rightly by exactly a value that was set for its key: its number is one that a SET has had, its mix
-//! is that of the key and the number, and every byte behind them is what they make it. Which of the values it is says
-//! nothing: a SET of another connection may come before it. Nothing at all is right of a store that
-//! [may forget](super::Store::forgets) alone: every key is set before a GET is asked, and an answer of nothing is cheap.
-//! A SET is answered rightly by `OK`.
+//! A GET is answered rightly by exactly a value that was set for its key: its number is one that a SET has had, its
+//! mix is that of the key and the number, and every byte behind them is what they make it. Which of the values it is
+//! says nothing: a SET of another connection may come before it. Nothing at all is right of a store that [may
+//! forget](super::Store::forgets) alone: every key is set before a GET is asked, and an answer of nothing is cheap. A
+//! SET is answered rightly by `OK`.
 
 use super::conversation::{Conversation, Terms, Wrong};
 use super::draws::Draws;

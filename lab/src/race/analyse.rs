@@ -117,7 +117,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
 /// be judged by the segments in which it worked. Where something disturbed it, that it delivered nothing may be that.
 fn ns_per_record(segment: &Segment) -> Option<f64> {
     let is_its_own = segment.ledger.offered > 0 && segment.disturbed.is_none();
-    segment.cpu.ns_per_record.or(is_its_own.then_some(f64::INFINITY))
+    segment.cpu.ns_per_record.or_else(|| is_its_own.then_some(f64::INFINITY))
 }
 
 /// False for the latency of a load that is no schedule: it was not measured.

@@ -102,9 +102,9 @@ fn give_back(message: &[u8], pages: usize) {
     unsafe { libc::close(fd) };
 }
 
-/// Lowers the kernel's count by `pages`, and no further than to `least`: a process that was killed while the kernel took
-/// the pages was granted fewer, and the rest would be another program's. System calls only; no process is left that
-/// could learn of a failure.
+/// Lowers the kernel's count by `pages`, and no further than to `least`: a process that was killed while the kernel
+/// took the pages was granted fewer, and the rest would be another program's. System calls only; no process is left
+/// that could learn of a failure.
 fn subtract(pages: usize, least: usize) {
     // SAFETY: a terminated string.
     let fd = unsafe { libc::open(TOTAL.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };

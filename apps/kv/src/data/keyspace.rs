@@ -329,9 +329,10 @@ impl Keyspace<'_> {
     /// those of that, as in Redis.
     fn use_over(&mut self, hash: u64, key: &[u8]) -> u32 {
         let Store { databases, settings, chance, .. } = &mut *self.store;
-        let there = settings.eviction.counts_uses().then(|| {
-            databases[self.database].entries.find(hash, key).map(Entry::last_use)
-        });
+        let there = settings
+            .eviction
+            .counts_uses()
+            .then(|| databases[self.database].entries.find(hash, key).map(Entry::last_use));
         use_now(settings, chance, there.flatten(), self.now_ms)
     }
 

@@ -7,6 +7,7 @@ use super::channels::Kind;
 use super::client::{Client, Ending, Key};
 use super::server::{Server, wrong_arguments};
 use crate::data::glob_matches;
+use crate::event::KeyEvent;
 use std::collections::BTreeSet;
 
 /// What a client listens to, of one kind.
@@ -124,6 +125,56 @@ impl Server {
             }
         }
         receivers
+    }
+
+    /// Keeps what a command did to keys until it may be published.
+    pub(crate) fn keep_events(&mut self, is_logged: bool) {
+        let record = if is_logged && self.journal.waits() { self.journal.current() } else { 0 };
+        for event in self.effects.events.drain(..) {
+            self.notifications.add(record, event);
+        }
+    }
+
+    /// Publishes the events whose time has come. True if there were some: clients are noted that were sent something.
+    pub(crate) fn publish_events(&mut self) -> bool {
+        if self.notifications.is_empty() {
+            return false;
+        }
+        let durable = match self.journal.failed() {
+            // What they say may be lost, as the ends of the writers' connections show.
+            Some(_) => {
+                self.notifications.clear();
+                return false;
+            }
+            None => self.journal.durable(),
+        };
+        let mut is_any = false;
+        while self.shards.as_mut().is_none_or(|shards| shards.listeners_have_room())
+            && let Some(event) = self.notifications.next(durable)
+        {
+            self.publish_event(&event);
+            is_any = true;
+        }
+        is_any
+    }
+
+    fn publish_event(&mut self, event: &KeyEvent) {
+        let KeyEvent { database, name, key } = event;
+        let wanted = self.config.events;
+        if wanted.has_keyspace() {
+            let channel = [format!("__keyspace@{database}__:").as_bytes(), key].concat();
+            self.publish_everywhere(&channel, name.as_bytes());
+        }
+        if wanted.has_keyevent() {
+            self.publish_everywhere(format!("__keyevent@{database}__:{name}").as_bytes(), key);
+        }
+    }
+
+    fn publish_everywhere(&mut self, channel: &[u8], message: &[u8]) {
+        self.publish(None, channel, message);
+        if let Some(shards) = &mut self.shards {
+            shards.publish_elsewhere(channel, message);
+        }
     }
 
     /// Writes a message to one listener, the client that is being served perhaps.

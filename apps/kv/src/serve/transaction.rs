@@ -2,8 +2,8 @@
 //!
 //! A transaction's commands are kept until EXEC and then done without anything in between; what they change is in one
 //! record of the log, as everything of a turn is. Those alone are in several whose log is longer than what was given
-//! (SPOP of millions of members), where together it is more than a record may have. A watched key that became another spoils its watchers'
-//! transactions, whichever client changed it.
+//! (SPOP of millions of members), where together it is more than a record may have. A watched key that became another
+//! spoils its watchers' transactions, whichever client changed it.
 
 use super::client::{Client, DataKey, Kept, Nothing, Transaction};
 use super::log::logged_bytes;

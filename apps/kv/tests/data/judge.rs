@@ -1,6 +1,6 @@
 //! The judge: a real `redis-server` 7.0 and the store are sent the same random commands, and must give the same
-//! replies, byte for byte, and have the same events of keys. Where Redis's own order is by chance (members of a large set), the elements are compared in
-//! order.
+//! replies, byte for byte, and have the same events of keys. Where Redis's own order is by chance (members of a large
+//! set), the elements are compared in order.
 //! `LANEWAY_JUDGE_COMMANDS=n` sends so many; others each time.
 
 use crate::client::{Local, Redis, shown};

@@ -80,7 +80,7 @@ impl Running {
                 ended.fetch_add(1, Ordering::SeqCst);
             }),
             last: Mutex::default(),
-            place: Arc::default(),
+            succession: Arc::default(),
             take_wait: Duration::from_millis(20),
         });
         let (_socket, path) = served(Arc::new(Speaks(Arc::clone(&predecessor))));

@@ -166,7 +166,7 @@ impl Files for Folder<'_> {
     fn open(&mut self, part: &Part<'_>) -> io::Result<PartialFile> {
         let number = if part.part == 1 { String::new() } else { format!(".part{}", part.part) };
         let name = format!("thread-{}{number}.speedscope.json", part.thread.0);
-        PartialFile::create(&self.0.join(name))
+        PartialFile::create(self.0.join(name))
     }
 
     fn close(&mut self, to: PartialFile) -> io::Result<()> {

@@ -287,7 +287,7 @@ fn a_demand_has_the_look_at_the_comparison_that_it_is_about() {
         let scenario =
             scenario(&format!("[[claim]]\nsays = 's'\ntest = {{ {demand}, at_most = 1.0 }}"));
         let Answer::Race(goal) = &scenario.claims[0].answer else { panic!("it is one") };
-        let sides = Field::of(&result).sides(goal).ok().expect("both were raced");
+        let sides = Field::of(&result).sides(goal).expect("both were raced");
         let data = Data { segments: &result.segments, trials: &[] };
         let figure = Figure::of(goal, sides, data, &result.findings, &scenario).expect("looked at");
         (figure.found.look.alpha * 1e6).round() / 1e6
