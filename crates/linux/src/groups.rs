@@ -509,11 +509,14 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
+    /// Of which senders a group is heard: of all, or of these.
+    type Heard = Option<Vec<Vec<u8>>>;
+
     /// A kernel that makes a socket a member of two groups, each from two senders or from all.
     #[derive(Default)]
     struct Socket {
         /// The senders of each group; none for all.
-        groups: RefCell<BTreeMap<Vec<u8>, Option<Vec<Vec<u8>>>>>,
+        groups: RefCell<BTreeMap<Vec<u8>, Heard>>,
         hears_all: Cell<Option<c_int>>,
     }
 
