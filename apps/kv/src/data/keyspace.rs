@@ -480,7 +480,7 @@ impl Keyspace<'_> {
     fn expire(&mut self, key: &[u8]) -> u64 {
         let hash = self.store.hash(key);
         let database = &mut self.store.databases[self.database];
-        if database.deadlines() == 0 {
+        if database.soonest_ms().is_none_or(|soonest_ms| soonest_ms >= self.now_ms) {
             return hash;
         }
         if database.entries.find(hash, key).is_some_and(|entry| is_due(entry, self.now_ms)) {

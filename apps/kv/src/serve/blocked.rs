@@ -168,13 +168,14 @@ impl Server {
     /// were some.
     pub(crate) fn try_held(&mut self) -> bool {
         // In front of a cluster what a pause lets pass is held back, too.
-        let may_be_due = self.waiters.pause.is_none() || self.front.is_some();
+        let may_be_due = self.waiters.pause.is_none() || self.waiters.awaits_cluster;
         may_be_due && !self.holds_writes() && !self.is_cluster_full() && self.try_postponed()
     }
 
     /// Does the commands that were held back and are so no longer, in their order. True if there were some.
     fn try_postponed(&mut self) -> bool {
         let postponed = std::mem::take(&mut self.waiters.postponed);
+        self.waiters.awaits_cluster = false;
         postponed.into_iter().filter(|&key| self.try_kept(key)).count() > 0
     }
 
@@ -198,6 +199,7 @@ impl Server {
             } else {
                 client.postponed = Some(kept);
                 self.waiters.postponed.push(key);
+                self.waiters.awaits_cluster |= self.is_cluster_full();
             }
         }
         let is_done = client.postponed.is_none();

@@ -137,7 +137,7 @@ impl Server {
 
     /// Publishes the events whose time has come. True if there were some: clients are noted that were sent something.
     pub(crate) fn publish_events(&mut self) -> bool {
-        if self.notifications.is_empty() {
+        if !self.notifications.begin() {
             return false;
         }
         let durable = match self.journal.failed() {

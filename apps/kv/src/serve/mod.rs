@@ -705,7 +705,10 @@ impl StreamApp for Kv {
             self.upkeep_us = now_us;
             if !self.server.is_paused() {
                 self.server.expire();
-                self.server.evict();
+                // A snapshot has copies of what is evicted, and the log has it deleted.
+                if !self.server.holds_writes() {
+                    self.server.evict();
+                }
             }
             self.server.watch_growth();
             self.patrol();

@@ -197,6 +197,7 @@ impl Server {
             Route::Here if self.holds_back(client, index, args) => {
                 client.postponed = Some(Box::new(Kept::new(index, args)));
                 self.waiters.postponed.push(client.key);
+                self.waiters.awaits_cluster |= self.is_cluster_full();
             }
             Route::Here if self.awaits_values(client, index, args) => {}
             Route::Here => {

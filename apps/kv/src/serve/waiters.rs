@@ -14,6 +14,8 @@ pub(crate) struct Waiters {
     pub(super) count: usize,
     /// Clients whose commands are held back, in their order.
     pub(crate) postponed: Vec<Key>,
+    /// Some of them were held back while too many were on their way to a cluster.
+    pub(crate) awaits_cluster: bool,
     pub(super) pause: Option<Pause>,
 }
 

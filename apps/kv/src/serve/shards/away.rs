@@ -62,6 +62,7 @@ impl Server {
         let deferred = client.apart.as_mut().and_then(|apart| apart.deferred.take());
         if let Some(args) = deferred
             && client.ending == Ending::Open
+            && !client.out.is_cut()
         {
             let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
             self.dispatch(client, &args);

@@ -720,3 +720,18 @@ fn the_memory_of_clients_is_divided_over_the_workers() {
     let is_cut = |(worker, conn): Conn, crew: &mut Crew| crew.worlds[worker].peer(conn).is_aborted;
     assert!(is_cut(great, &mut crew) && !is_cut(small, &mut crew));
 }
+
+#[test]
+fn a_reply_that_did_not_fit_cuts_off_who_wants_no_more_replies() {
+    let mut crew = Crew::new(2);
+    let conn = crew.open(0);
+    assert_eq!(
+        crew.ask(conn, "CONFIG SET client-output-buffer-limit 'normal 10000 0 0'"),
+        "+OK\r\n"
+    );
+    assert_eq!(crew.ask(conn, &format!("SET a {}", "v".repeat(20_000))), "+OK\r\n");
+    // The other worker's answer arrives when this one has the next command.
+    crew.arrive(conn, &[array("GET a"), array("CLIENT REPLY OFF")].concat());
+    crew.settle();
+    assert!(crew.worlds[0].peer(conn.1).is_aborted);
+}
