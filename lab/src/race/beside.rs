@@ -88,23 +88,34 @@ fn shifted(found: &Comparison, by: f64) -> Comparison {
 
 /// Takes the verdicts on CPU time back that do not hold with what interrupted the arms.
 pub(super) fn refuse(result: &mut RaceResult) {
-    let before = result.findings.clone();
-    for finding in &mut result.findings {
+    for (finding, doubt) in doubts(&result.findings, &result.segments) {
+        let judgement = &mut result.findings[finding].judgement;
+        (judgement.verdict, judgement.doubt) = (Verdict::Inconclusive, Some(doubt));
+    }
+}
+
+/// Has a race go on for the verdicts that would be taken back at its end.
+pub(super) fn reopen(findings: &mut [Finding], segments: &[Segment]) {
+    for (finding, _) in doubts(findings, segments) {
+        findings[finding].is_decided = false;
+    }
+}
+
+/// The findings of which the verdict does not hold, and why.
+fn doubts(findings: &[Finding], segments: &[Segment]) -> Vec<(usize, Doubt)> {
+    let doubt = |finding: &Finding| {
         let is_twin =
             |f: &&Finding| (f.arm, f.load) == (1, finding.load) && f.metric == finding.metric;
-        let noise = before.iter().find(is_twin).filter(|_| finding.arm > 1).map(|f| &f.comparison);
+        let noise =
+            findings.iter().find(is_twin).filter(|_| finding.arm > 1).map(|f| &f.comparison);
         let metrics = [Metric::Cpu, Metric::PerCpu, Metric::CpuUsed];
-        let reach =
-            metrics.into_iter().find(|metric| metric.name() == finding.metric).and_then(|metric| {
-                let sides = [(finding.arm, finding.load), (0, finding.load)];
-                Reach::of(&result.segments, metric, sides[0], Some(sides[1]))
-            });
-        let Some(reach) = reach else { continue };
-        if !holds(finding, reach, noise) {
-            finding.judgement.verdict = Verdict::Inconclusive;
-            finding.judgement.doubt = Some(reach.doubt());
-        }
-    }
+        let metric = metrics.into_iter().find(|metric| metric.name() == finding.metric)?;
+        let sides = [(finding.arm, finding.load), (0, finding.load)];
+        let reach = Reach::of(segments, metric, sides[0], Some(sides[1]))?;
+        (!holds(finding, reach, noise)).then(|| reach.doubt())
+    };
+    let of_each = |(at, finding)| Some((at, doubt(finding)?));
+    findings.iter().enumerate().filter_map(of_each).collect()
 }
 
 /// Whether a verdict holds with it.

@@ -10,7 +10,8 @@
 use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
 use super::{
-    Entrant, Options, Progress, RaceError, analyse, demands, interrupted, round_down, trial_plan,
+    Entrant, Options, Progress, RaceError, analyse, beside, demands, interrupted, round_down,
+    trial_plan,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
@@ -110,6 +111,7 @@ impl<'a> Contest<'a> {
             let size = [entrants.len(), extent.loads_pps.len()];
             let looked = if is_over { 1.0 } else { share.min(SHARE_MAX) };
             all.findings = judge.look(data, size, app.race.metrics, scenario, looked);
+            beside::reopen(&mut all.findings, &all.segments);
             let [open, limits] =
                 demands::undecided_limits(&self.field(), data, &all.findings, scenario);
             let [undecided, verdicts] = analyse::undecided(&all.findings);

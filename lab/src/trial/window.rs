@@ -28,7 +28,7 @@ const STILL_LOOKS: usize = 3;
 /// What an arm does while nothing is offered to it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Idling {
-    /// The least of a CPU that it was seen to use.
+    /// The least of a CPU that it was seen to use; what it was seen to use later, where it handled nothing either.
     share: f64,
 }
 
@@ -168,7 +168,7 @@ pub(super) fn close(
             watched.wait(DRAIN)?;
             (watched.read()?, Ending::Handled)
         }
-        _ => worked_off(arm, *idling, sent_ns, watched)?,
+        _ => worked_off(arm, idling, sent, watched)?,
     };
     Ok(Closed { sent_ns, at, end })
 }
@@ -181,40 +181,59 @@ fn drained(watched: &mut impl Watched) -> Result<[Reading; 2], RaceError> {
     Ok([before, watched.read()?])
 }
 
-/// Lets what an arm that waits has in its queues be handled.
+/// Lets what an arm that waits has in its queues be handled. One that is seen to be busy with something else is known
+/// by that from then on: it polls, though another program had its CPU when that was looked for, or has more to do
+/// behind traffic than before.
 fn worked_off(
     arm: usize,
-    idling: Idling,
-    sent_ns: u64,
+    idling: &mut Idling,
+    sent: Reading,
     watched: &mut impl Watched,
 ) -> Result<(Reading, Ending), RaceError> {
-    let [before, drained] = drained(watched)?;
-    if !idling.is_exceeded(&drained.since(&before), arm) {
-        return Ok((drained, Ending::Handled));
+    let [before, mut drained] = drained(watched)?;
+    let mut last = before;
+    for look in 0..2 {
+        if look > 0 {
+            // In so short a look a tick of its own is much, and to be asked costs the arm.
+            watched.wait(IDLE_LOOK)?;
+            drained = watched.read()?;
+        }
+        if !idling.is_exceeded(&drained.since(&last), arm) {
+            return Ok((drained, Ending::Handled));
+        }
+        last = drained.clone();
     }
     // The meter is read second: what is counted as handled is booked by then.
     let mut handled = watched.handled()?;
     let mut close = watched.read()?;
     let mut still = 0;
-    for _ in 0..SETTLE_STEPS_MAX {
+    for look in 0..SETTLE_STEPS_MAX {
         watched.wait(SETTLE_STEP)?;
         let handled_now = watched.handled()?;
         let now = watched.read()?;
         let is_working = idling.is_exceeded(&now.since(&close), arm);
+        let used = share(&now.since(&last), arm);
+        last = now.clone();
         still = if handled_now.is_some() && handled_now == handled { still + 1 } else { 0 };
         if still == 0 {
             (close, handled) = (now, handled_now);
         }
-        // What it does without handling any is for no frame of the segment.
-        if !is_working || still == STILL_LOOKS {
+        if !is_working {
             return Ok((close, Ending::Handled));
         }
+        let is_last = look + 1 == SETTLE_STEPS_MAX && handled.is_none();
+        // What it does without handling any is for no frame of the segment.
+        if still == STILL_LOOKS || is_last {
+            idling.share = used;
+            return Ok(match idling.polls() {
+                true => (sent, Ending::Polling),
+                false if is_last => (drained, Ending::InDoubt),
+                false => (close, Ending::Handled),
+            });
+        }
     }
-    let after = Duration::from_nanos(close.at_ns - sent_ns);
-    Ok(match handled {
-        Some(_) => (close, Ending::Cut(after)),
-        None => (drained, Ending::InDoubt),
-    })
+    let after = Duration::from_nanos(close.at_ns - sent.at_ns);
+    Ok((close, Ending::Cut(after)))
 }
 
 /// Whether an arm to which nothing is offered polled meanwhile: where another program had its CPU, that is not known.
@@ -250,6 +269,8 @@ mod tests {
         foreign_share: f64,
         /// It does nothing before.
         rests_ns: u64,
+        /// What it does once, by the end of the drain.
+        tick_ns: u64,
         counts: bool,
     }
 
@@ -263,6 +284,7 @@ mod tests {
                 idle_share: 0.0,
                 foreign_share: 0.0,
                 rests_ns: 0,
+                tick_ns: 0,
                 counts: true,
             }
         }
@@ -276,7 +298,8 @@ mod tests {
             let busy_ns = (ran_ns as f64 * self.share) as u64;
             let until_ns = (self.work_ns() as f64 / self.share) as u64;
             let idle_ns = ran_ns.saturating_sub(until_ns) as f64 * self.idle_share;
-            busy_ns.min(self.work_ns()) + idle_ns as u64
+            let has_ticked = self.now_ns >= DRAIN.as_nanos() as u64;
+            busy_ns.min(self.work_ns()) + idle_ns as u64 + u64::from(has_ticked) * self.tick_ns
         }
     }
 
@@ -336,7 +359,28 @@ mod tests {
     #[test]
     fn what_is_no_work_on_frames_keeps_no_window_open() {
         let mut arm = Simulated { idle_share: 1.0, ..Simulated::with_queue(0) };
-        assert_eq!(booked(&mut arm), (23 * MS, DRAIN + ASKED, Ending::Handled));
+        // It polls, and is known by that from now on.
+        assert_eq!(booked(&mut arm), (0, Duration::ZERO, Ending::Polling));
+    }
+
+    #[test]
+    fn what_one_is_seen_to_do_besides_frames_is_known_from_then_on() {
+        for (counts, first) in [(true, Ending::Handled), (false, Ending::InDoubt)] {
+            let mut idling = Idling::default();
+            let arm = || Simulated { idle_share: 0.3, counts, ..Simulated::with_queue(5) };
+            let mut end = || close(ARM, &mut idling, false, &mut arm()).unwrap();
+            assert_eq!(end().end, first);
+            let second = end();
+            assert_eq!(second.end, Ending::Handled);
+            assert_eq!(second.at.at_ns, DRAIN.as_nanos() as u64, "it counts: {counts}");
+        }
+    }
+
+    #[test]
+    fn a_tick_at_the_end_of_the_drain_has_no_arm_asked() {
+        let mut arm = Simulated { tick_ns: 100_000, ..Simulated::with_queue(0) };
+        let (own_ns, after, end) = booked(&mut arm);
+        assert_eq!((own_ns, after, end), (100_000, DRAIN + IDLE_LOOK, Ending::Handled));
     }
 
     #[test]
@@ -344,7 +388,7 @@ mod tests {
         let (.., end) = booked(&mut Simulated::with_queue(1_000_000));
         // A look is a step and a question.
         let steps = (SETTLE_STEP + ASKED) * SETTLE_STEPS_MAX as u32;
-        assert_eq!(end, Ending::Cut(DRAIN + ASKED + steps));
+        assert_eq!(end, Ending::Cut(DRAIN + IDLE_LOOK + ASKED + steps));
         let why = end.invalid().expect("it cannot be used");
         assert!(why.starts_with("the arm still had frames to handle 3.6 s after"), "{why}");
     }
@@ -367,7 +411,7 @@ mod tests {
     fn one_that_does_not_say_what_it_handled_and_stays_busy_ends_with_the_drain_in_doubt() {
         let mut arm = Simulated { idle_share: 0.3, counts: false, ..Simulated::with_queue(5) };
         let (own_ns, after, end) = booked(&mut arm);
-        assert_eq!((own_ns, after, end), (8 * MS, DRAIN, Ending::InDoubt));
+        assert_eq!((own_ns, after, end), (89 * MS / 10, DRAIN + IDLE_LOOK, Ending::InDoubt));
         assert_eq!(end.invalid(), None);
         assert!(end.note().is_some_and(|note| note.contains("ends with the drain")));
     }
