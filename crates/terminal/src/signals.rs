@@ -32,11 +32,12 @@ pub fn on_signal(
         for signal in signals.forever() {
             match first.take() {
                 Some(first) => {
-                    asked = Some(Instant::now());
                     first();
                     if !json {
                         note("laneway: finishing; a second signal ends at once");
                     }
+                    // Behind the note, which may wait for a full pipe.
+                    asked = Some(Instant::now());
                 }
                 None if asked.is_some_and(|asked| asked.elapsed() < SAME_WISH) => {}
                 None => {
