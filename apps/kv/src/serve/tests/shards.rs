@@ -729,9 +729,12 @@ fn a_reply_that_did_not_fit_cuts_off_who_wants_no_more_replies() {
         crew.ask(conn, "CONFIG SET client-output-buffer-limit 'normal 10000 0 0'"),
         "+OK\r\n"
     );
-    assert_eq!(crew.ask(conn, &format!("SET a {}", "v".repeat(20_000))), "+OK\r\n");
+    for key in ["a", "b"] {
+        assert_eq!(crew.ask(conn, &format!("SET {key} {}", "v".repeat(6_000))), "+OK\r\n");
+    }
+    crew.worlds[0].peer(conn.1).room = 0;
     // The other worker's answer arrives when this one has the next command.
-    crew.arrive(conn, &[array("GET a"), array("CLIENT REPLY OFF")].concat());
+    crew.arrive(conn, &[array("GET b"), array("GET a"), array("CLIENT REPLY OFF")].concat());
     crew.settle();
     assert!(crew.worlds[0].peer(conn.1).is_aborted);
 }
