@@ -111,6 +111,7 @@ impl<S: SocketOptions> Groups<S> {
         self.refuse_beside(membership, index)?;
         if self.members.is_empty() && self.holders.is_empty() {
             self.hear_all(own, false)?;
+            self.share(own)?;
         }
         let holder = self.enter(own, membership, index, &mut make)?;
         self.insert(membership, Member { holder, index });
@@ -146,6 +147,7 @@ impl<S: SocketOptions> Groups<S> {
         }
         if !memberships.is_empty() {
             self.hear_all(own, !self.holders.is_empty())?;
+            self.share(own)?;
             self.report(caps);
         }
         Ok(())
@@ -402,6 +404,16 @@ impl<S: SocketOptions> Groups<S> {
         })
     }
 
+    /// Lets another socket be bound at this place, as beside one that was opened for a group: a group is no one's own.
+    fn share(&self, own: &impl SocketOptions) -> Result<(), LaneError> {
+        // The kernel asks both sockets when the other is bound (udp_lib_lport_inuse).
+        let one: c_int = 1;
+        own.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, &one.to_ne_bytes()).map_err(|e| {
+            let doing = format!("let others be bound beside the socket at {}", self.name);
+            LaneError::os(self.lane, doing, e, "see `ss -ulpn`")
+        })
+    }
+
     fn check(&self, membership: &Membership) -> Result<(), LaneError> {
         let Membership { group, source, .. } = membership;
         let refused = |why: &str, hint: &str| self.refused(membership, why, hint);
@@ -535,7 +547,10 @@ mod tests {
     }
 
     impl SocketOptions for Socket {
-        fn set(&self, _: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+        fn set(&self, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+            if level == libc::SOL_SOCKET {
+                return Ok(());
+            }
             let mut groups = self.groups.borrow_mut();
             let (is_full, failed) = (groups.len() == 2, |e| Err(io::Error::from_raw_os_error(e)));
             if ![

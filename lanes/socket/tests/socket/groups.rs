@@ -325,6 +325,27 @@ fn a_membership_comes_and_goes_while_the_lane_runs() {
     }
 }
 
+#[test]
+fn a_port_that_becomes_a_member_lets_another_be_opened_beside_it() {
+    let cable = match Cable::new() {
+        Ok(cable) => cable,
+        Err(reason) => return skip(reason),
+    };
+    cable.near(|| {
+        for groups in [["239.1.1.1", "239.1.1.2"], ["ff15::1", "ff15::2"]] {
+            let [first, second] = groups.map(ip);
+            let mut lane = lane();
+            let hosts = PortPlan::at(everywhere(first));
+            let port = lane.open_port(&hosts).unwrap_or_else(|e| panic!("{e}"));
+            let members = PortPlan { memberships: vec![group(second, None)], ..hosts };
+            let busy = lane.open_port(&members).expect_err("hosts are one socket's own");
+            assert!(busy.to_string().contains("ss -"), "{busy}");
+            lane.join(port, &group(first, None)).unwrap_or_else(|e| panic!("{e}"));
+            lane.open_port(&members).unwrap_or_else(|e| panic!("{e}"));
+        }
+    });
+}
+
 /// A program that is ended with the test.
 struct Ended(Child);
 
