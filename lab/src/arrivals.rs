@@ -93,15 +93,10 @@ impl Arrivals {
 fn load(number_at: u16, frames_max: u32, times: &Timetable) -> Result<Loaded, BpfError> {
     let number_at = u32::from(number_at).to_ne_bytes().to_vec();
     Loaded::load(&KernelHalf {
-        name: "arrivals",
-        object: OBJECT,
-        program: "take_arrivals",
         config: vec![ConfigValue { name: "lw_number_at", bytes: number_at }, times.config()],
         entries: times.entries().collect(),
         map_sizes: vec![("ticks", frames_max.div_ceil(64)), times.map_size()],
-        records: None,
-        drops_map: None,
-        seen_map: None,
+        ..KernelHalf::new("arrivals", OBJECT, "take_arrivals")
     })
 }
 

@@ -261,15 +261,10 @@ fn load(plan: &FanoutPlan, cable: u8, times: &Timetable) -> Result<Loaded, BpfEr
         FarEnd::Frames => ("copies", FRAMES, "take_copies"),
     };
     let half = KernelHalf {
-        name,
-        object,
-        program,
         config: values.into_iter().map(value).chain([times.config()]).collect(),
         entries: times.entries().collect(),
         map_sizes: vec![("ticks", words), ("outputs", outputs), times.map_size()],
-        records: None,
-        drops_map: None,
-        seen_map: None,
+        ..KernelHalf::new(name, object, program)
     };
     match plan.fanout.far_end {
         FarEnd::Trains => Loaded::load_for_tc(&half),

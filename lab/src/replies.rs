@@ -86,15 +86,10 @@ impl Replies {
 
 fn load(requests_max: u32, times: &Timetable) -> Result<Loaded, BpfError> {
     Loaded::load(&KernelHalf {
-        name: "replies",
-        object: OBJECT,
-        program: "take_replies",
         config: vec![times.config()],
         entries: times.entries().collect(),
         map_sizes: vec![("ticked", requests_max.div_ceil(64)), times.map_size()],
-        records: None,
-        drops_map: None,
-        seen_map: None,
+        ..KernelHalf::new("replies", OBJECT, "take_replies")
     })
 }
 

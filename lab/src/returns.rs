@@ -94,9 +94,6 @@ fn load(payloads: &[u16], times: &Timetable) -> Result<Loaded, BpfError> {
     bytes.resize(PAYLOADS_MAX * 2, 0);
     let count = (payloads.len().max(1) as u32).to_ne_bytes().to_vec();
     Loaded::load(&KernelHalf {
-        name: "returns",
-        object: OBJECT,
-        program: "returns",
         config: vec![
             ConfigValue { name: "lw_payload_bytes", bytes },
             ConfigValue { name: "lw_payloads", bytes: count },
@@ -104,9 +101,7 @@ fn load(payloads: &[u16], times: &Timetable) -> Result<Loaded, BpfError> {
         ],
         entries: times.entries().collect(),
         map_sizes: vec![times.map_size()],
-        records: None,
-        drops_map: None,
-        seen_map: None,
+        ..KernelHalf::new("returns", OBJECT, "returns")
     })
 }
 

@@ -23,17 +23,7 @@ impl PassGuard {
     /// # Errors
     /// What the kernel refuses: there is a program already, or the driver has no XDP of its own.
     pub fn attach(interface: &str) -> Result<Self, BpfError> {
-        let loaded = Loaded::load(&KernelHalf {
-            name: "lw_pass",
-            object: OBJECT,
-            program: "pass",
-            config: Vec::new(),
-            entries: Vec::new(),
-            map_sizes: Vec::new(),
-            records: None,
-            drops_map: None,
-            seen_map: None,
-        })?;
+        let loaded = Loaded::load(&KernelHalf::new("lw_pass", OBJECT, "pass"))?;
         // The link keeps the program; the object may go.
         Ok(PassGuard { link: XdpLink::attach(loaded.program(), interface, XdpMode::Native)? })
     }

@@ -681,17 +681,7 @@ fn tracepoints_count_until_they_are_detached() {
 }
 
 fn ingress() -> Loaded {
-    let half = KernelHalf {
-        name: "ingress",
-        object: INGRESS,
-        program: "take",
-        config: Vec::new(),
-        entries: Vec::new(),
-        map_sizes: Vec::new(),
-        records: None,
-        drops_map: None,
-        seen_map: None,
-    };
+    let half = KernelHalf::new("ingress", INGRESS, "take");
     Loaded::load_for_tc(&half).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -62,6 +62,23 @@ pub struct KernelHalf {
     pub seen_map: Option<&'static str>,
 }
 
+impl KernelHalf {
+    /// A program as its object has it: nothing is set, and it has neither records nor counters.
+    pub fn new(name: &'static str, object: &'static [u8], program: &'static str) -> KernelHalf {
+        KernelHalf {
+            name,
+            object,
+            program,
+            config: Vec::new(),
+            entries: Vec::new(),
+            map_sizes: Vec::new(),
+            records: None,
+            drops_map: None,
+            seen_map: None,
+        }
+    }
+}
+
 /// The maps of a loaded kernel half, for its user-space part. Every method fails when the map does
 /// not exist or the kernel refuses.
 pub trait KernelMaps {

@@ -147,17 +147,7 @@ impl App for Collector {
 
 impl KernelApp for Collector {
     fn half(&self) -> KernelHalf {
-        KernelHalf {
-            name: "collector",
-            object: &[],
-            program: "",
-            config: Vec::new(),
-            entries: Vec::new(),
-            map_sizes: Vec::new(),
-            records: None,
-            drops_map: None,
-            seen_map: None,
-        }
+        KernelHalf::new("collector", &[], "")
     }
     fn on_records(&mut self, records: &[u8], _: Turn) {
         self.records.extend_from_slice(records);

@@ -49,9 +49,6 @@ impl LiveGenerator {
         let count = traffic.templates.len() as u32;
         let value = |name, bytes: &[u8]| ConfigValue { name, bytes: bytes.to_vec() };
         let loaded = Loaded::load(&KernelHalf {
-            name: "generate",
-            object: OBJECT,
-            program: "generate",
             config: vec![
                 value("lw_ifindex", &egress_ifindex.to_ne_bytes()),
                 value("lw_templates", &count.to_ne_bytes()),
@@ -69,9 +66,7 @@ impl LiveGenerator {
                 .chain(traffic.times.entries())
                 .collect(),
             map_sizes: vec![("templates", count), traffic.times.map_size()],
-            records: None,
-            drops_map: None,
-            seen_map: None,
+            ..KernelHalf::new("generate", OBJECT, "generate")
         })?;
         let attached = XdpLink::attach(loaded.program(), NOWHERE, XdpMode::Generic)?;
         Ok(LiveGenerator { _attached: attached, loaded, times: traffic.times.clone() })

@@ -430,17 +430,11 @@ impl Cable {
 fn the_thread_of_a_map_of_cpus_is_the_arms_that_made_the_map() {
     let Some((own, _foreign, meter, _turn)) = cables() else { return };
     let before = cpumap_threads();
-    let loaded = Loaded::load(&KernelHalf {
-        name: "test_cpus",
-        object: include_bytes!(concat!(env!("OUT_DIR"), "/test_cpus.bpf.o")),
-        program: "to_the_first",
-        config: Vec::new(),
-        entries: Vec::new(),
-        map_sizes: Vec::new(),
-        records: None,
-        drops_map: None,
-        seen_map: None,
-    });
+    let loaded = Loaded::load(&KernelHalf::new(
+        "test_cpus",
+        include_bytes!(concat!(env!("OUT_DIR"), "/test_cpus.bpf.o")),
+        "to_the_first",
+    ));
     let Ok(loaded) = loaded.map_err(skip) else { return };
     // struct bpf_cpumap_val: the length of a queue, and no program.
     let value = [64_u32, 0].map(u32::to_ne_bytes).concat();

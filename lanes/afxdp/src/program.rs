@@ -49,15 +49,12 @@ impl Program {
         let in_lane = |e: BpfError| e.in_lane(NAME);
         let mode = if config.generic { XdpMode::Generic } else { XdpMode::Native };
         let loaded = Loaded::load(&KernelHalf {
-            name: NAME,
-            object: OBJECT,
-            program: if config.multi_buffer { REDIRECT_FRAGS } else { REDIRECT },
             config: vec![ConfigValue { name: GENERIC, bytes: vec![u8::from(config.generic)] }],
-            entries: Vec::new(),
-            map_sizes: Vec::new(),
-            records: None,
-            drops_map: None,
-            seen_map: None,
+            ..KernelHalf::new(
+                NAME,
+                OBJECT,
+                if config.multi_buffer { REDIRECT_FRAGS } else { REDIRECT },
+            )
         })
         .map_err(in_lane)?;
         let keep = |fd: Option<BorrowedFd<'_>>| {

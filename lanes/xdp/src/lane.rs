@@ -529,20 +529,13 @@ mod tests {
 
     fn half(records: bool) -> KernelHalf {
         KernelHalf {
-            name: "half",
-            object: &[],
-            program: "main",
-            config: Vec::new(),
-            entries: Vec::new(),
-            map_sizes: Vec::new(),
             records: records.then_some(RecordStream {
                 map: "records",
                 record_bytes: 8,
                 ring_bytes: 4096,
                 wanted_map: "wanted",
             }),
-            drops_map: None,
-            seen_map: None,
+            ..KernelHalf::new("half", &[], "main")
         }
     }
 

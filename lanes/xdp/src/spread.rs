@@ -136,9 +136,6 @@ impl Spread {
             *to = *cpu as u32;
         }
         let entry = Loaded::load(&KernelHalf {
-            name: "lw_spread",
-            object: ENTRY,
-            program: "spread",
             config: vec![
                 ConfigValue {
                     name: "lw_cpus",
@@ -149,11 +146,8 @@ impl Spread {
                     bytes: (knobs.cpus.len() as u32).to_ne_bytes().to_vec(),
                 },
             ],
-            entries: Vec::new(),
             map_sizes: vec![("cpus", highest + 1)],
-            records: None,
-            drops_map: None,
-            seen_map: None,
+            ..KernelHalf::new("lw_spread", ENTRY, "spread")
         })
         .map_err(in_lane)?;
         // Before the first frame can be redirected.

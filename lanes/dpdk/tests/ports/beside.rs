@@ -19,18 +19,8 @@ fn our_libbpf_and_that_of_net_af_xdp_work_side_by_side() {
     let mut lane = world.open(&spec("dpdk:net_af_xdp,no-huge"), 2).expect("opens");
     drop(lane);
     lane = DpdkLane::open(&spec("dpdk:net_af_xdp,no-huge"), &NEAR[..1], false).expect("opens");
-    let ours = Loaded::load(&KernelHalf {
-        name: "count",
-        object: OBJECT,
-        program: "lw_count",
-        config: Vec::new(),
-        entries: Vec::new(),
-        map_sizes: Vec::new(),
-        records: None,
-        drops_map: None,
-        seen_map: None,
-    })
-    .expect("our libbpf loads");
+    let ours =
+        Loaded::load(&KernelHalf::new("count", OBJECT, "lw_count")).expect("our libbpf loads");
     let link = XdpLink::attach(ours.program(), NEAR[1], XdpMode::Native).expect("it attaches");
 
     let sent = udp_frames(0, 32, 100);
