@@ -527,11 +527,10 @@ mod tests {
 
     #[test]
     fn an_interface_of_the_run_that_is_gone_is_reported_and_one_that_is_there_is_not() {
-        let own = Own { mac: [2; 6], addresses: Vec::new(), mtu_bytes: None };
-        let wire = Wire { name: "in0".to_owned(), ifindex: 2, own };
         let bell = Bell::new().expect("a descriptor");
         let (holder, table) = (Box::new(Kernel::default()), Box::new(Neighbours::default()));
-        let worker = KernelWorker::new(Arc::default(), &bell, vec![wire], holder, table);
+        let wires = vec![wire("in0", 2)];
+        let worker = KernelWorker::new(Arc::default(), &bell, wires, holder, table);
         let mut worker = worker.expect("there are ports");
         let mut gone = |there: &[(&str, u32)]| {
             let link = |(name, index): &(&str, u32)| {
@@ -548,16 +547,14 @@ mod tests {
         assert_eq!(worker.gone(Some("out7")), None, "none of the run's");
     }
 
+    fn wire(name: &str, ifindex: u32) -> Wire {
+        let addresses = vec![(IpAddr::from([198, 51, 100, 1]), 24)];
+        let own = Own { mac: [2; 6], addresses, mtu_bytes: None };
+        Wire { name: name.to_owned(), ifindex, own }
+    }
+
     #[test]
     fn a_rule_on_an_interface_that_is_gone_is_refused_and_others_are_not() {
-        let wire = |name: &str, ifindex| {
-            let addresses = vec![(IpAddr::from([198, 51, 100, 1]), 24)];
-            Wire {
-                name: name.to_owned(),
-                ifindex,
-                own: Own { mac: [2; 6], addresses, mtu_bytes: None },
-            }
-        };
         let table = Neighbours::default();
         *table.0.borrow_mut() = Some([1; 6]);
         let (bell, kernel) = (Bell::new().expect("a descriptor"), Kernel::default());
@@ -614,14 +611,6 @@ mod tests {
 
     #[test]
     fn a_rule_whose_interface_goes_meanwhile_is_refused_and_the_former_ones_stay() {
-        let wire = |name: &str, ifindex| {
-            let addresses = vec![(IpAddr::from([198, 51, 100, 1]), 24)];
-            Wire {
-                name: name.to_owned(),
-                ifindex,
-                own: Own { mac: [2; 6], addresses, mtu_bytes: None },
-            }
-        };
         let by = |to: &str, port| {
             let mut rule = Rule::clone(&rule("239.1.1.1", port, &["10.0.0.1"]));
             rule.outputs[0].interface = Some(to.to_owned());
