@@ -127,8 +127,13 @@ impl Server {
         receivers
     }
 
-    /// Keeps what a command did to keys until it may be published.
+    /// Keeps what a command did to keys until it may be published, if anyone listens: who begins to listen behind it
+    /// is not meant.
     pub(crate) fn keep_events(&mut self, is_logged: bool) {
+        let others_listen = || self.shards.as_ref().is_some_and(|shards| shards.has_listeners());
+        if !self.channels.has_listeners() && !others_listen() {
+            return self.effects.events.clear();
+        }
         let record = if is_logged && self.journal.waits() { self.journal.current() } else { 0 };
         for event in self.effects.events.drain(..) {
             self.notifications.add(record, event);

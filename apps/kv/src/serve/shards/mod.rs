@@ -112,6 +112,11 @@ impl Shards {
         }
     }
 
+    /// True if another worker has listeners.
+    pub(crate) fn has_listeners(&self) -> bool {
+        (0..self.seat.workers()).any(|to| self.seat.is_listening(to))
+    }
+
     /// True if every other worker that has listeners can be sent more.
     pub(crate) fn listeners_have_room(&mut self) -> bool {
         (0..self.seat.workers()).all(|to| !self.seat.is_listening(to) || !self.seat.is_full(to))

@@ -76,6 +76,16 @@ fn a_client_receives_the_events_of_what_it_and_those_it_serves_do() {
 }
 
 #[test]
+fn who_begins_to_listen_behind_a_change_hears_nothing_of_it() {
+    let mut world = World::new();
+    let (writer, listener) = set_up(&mut world, "KA");
+    world.close(listener);
+    // In one turn, at the end of which events are published.
+    world.arrive(writer, &[array("SET k 1"), array("SUBSCRIBE __keyspace@0__:k")].concat());
+    assert_eq!(messages(&world.received(writer)), [""; 0]);
+}
+
+#[test]
 fn a_key_whose_time_is_up_has_its_event_when_it_is_deleted() {
     let mut world = World::new();
     let (writer, listener) = set_up(&mut world, "KA");
