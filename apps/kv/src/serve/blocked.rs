@@ -8,7 +8,7 @@ use super::client::{Blocked, Client, Ending, Kept, Key, Nothing, Replies};
 use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
-use crate::command::{Flags, Outcome, Run};
+use crate::command::{Command, Flags, Outcome, Run};
 use laneway_resp::integer;
 use std::collections::HashSet;
 
@@ -85,7 +85,7 @@ impl Server {
         let Some(blocked) = client.blocked.take() else { return false };
         let command = self.table.command(blocked.call.index);
         let Run::Data(run) = command.run else { return false };
-        if self.store.kind(blocked.database, ready) != Some(awaited_kind(command.name)) {
+        if self.store.kind(blocked.database, ready) != Some(awaited_kind(&command)) {
             // To look at all that it asks for would take as long as it is, for every key that is touched.
             client.blocked = Some(blocked);
             return false;
@@ -163,6 +163,13 @@ impl Server {
         self.try_postponed();
     }
 
+    /// Holds a client's command back.
+    pub(crate) fn hold(&mut self, client: &mut Client, kept: Box<Kept>) {
+        client.postponed = Some(kept);
+        self.waiters.postponed.push(client.key);
+        self.waiters.awaits_cluster |= self.is_cluster_full();
+    }
+
     /// Does the commands that were held back, if what held them has an end: at the end of every turn. That end may be
     /// anywhere in a turn, where a client makes room for its own command, so it is not looked for there. True if there
     /// were some.
@@ -197,9 +204,7 @@ impl Server {
                 }
                 self.note_taken(&mut client);
             } else {
-                client.postponed = Some(kept);
-                self.waiters.postponed.push(key);
-                self.waiters.awaits_cluster |= self.is_cluster_full();
+                self.hold(&mut client, kept);
             }
         }
         let is_done = client.postponed.is_none();
@@ -231,14 +236,13 @@ impl Server {
             self.note_denied(client, denied.what(command.name), is_in_multi);
             return Err(denied.text(command.name));
         }
-        self.why_no_room(&command, args)?;
-        if command.name == "exec" { self.why_no_room_inside(client) } else { Ok(()) }
+        self.why_no_room_here(client, index, args)
     }
 }
 
 /// The kind of value that a command waits for, as TYPE says it.
-fn awaited_kind(name: &str) -> &'static str {
-    if name.starts_with("bz") { "zset" } else { "list" }
+fn awaited_kind(command: &Command) -> &'static str {
+    if command.categories.contains(&"sortedset") { "zset" } else { "list" }
 }
 
 /// A time that is not negative; else the client gets an error.

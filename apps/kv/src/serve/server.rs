@@ -195,9 +195,7 @@ impl Server {
             Route::To(worker) => self.send_away(client, index, args, worker),
             Route::Lead => self.lead(client, index, args),
             Route::Here if self.holds_back(client, index, args) => {
-                client.postponed = Some(Box::new(Kept::new(index, args)));
-                self.waiters.postponed.push(client.key);
-                self.waiters.awaits_cluster |= self.is_cluster_full();
+                self.hold(client, Box::new(Kept::new(index, args)));
             }
             Route::Here if self.awaits_values(client, index, args) => {}
             Route::Here => {
@@ -311,7 +309,7 @@ impl Server {
     }
 
     /// Why a client's command that is to be done here finds no room; one that ends a transaction, for what is in it.
-    fn why_no_room_here(
+    pub(crate) fn why_no_room_here(
         &mut self,
         client: &Client,
         index: usize,
@@ -348,7 +346,7 @@ impl Server {
     }
 
     /// The same of what a client's transaction holds: there was room when its commands were queued.
-    pub(crate) fn why_no_room_inside(&mut self, client: &Client) -> Result<(), String> {
+    fn why_no_room_inside(&mut self, client: &Client) -> Result<(), String> {
         let queued = client.transaction.iter().flat_map(|transaction| &transaction.queued);
         queued.into_iter().try_for_each(|kept| {
             let command = self.table.command(kept.index);

@@ -155,8 +155,7 @@ impl Server {
         } else if let Err(text) = self.why_no_room(&row.command, args) {
             self.refuse(client, Some(index), text.as_bytes());
         } else if self.holds_back(client, index, args) {
-            client.postponed = Some(Box::new(Kept::new(index, args)));
-            self.waiters.postponed.push(client.key);
+            self.hold(client, Box::new(Kept::new(index, args)));
         } else if !self.awaits_values(client, index, args) {
             self.call(client, index, args);
         }

@@ -220,16 +220,21 @@ fn a_value_that_is_lost_is_an_error_and_never_an_absent_key() {
     assert_eq!(world.ask(conn, "GET a"), "$3\r\nnew\r\n");
 }
 
-#[test]
-fn writes_wait_while_the_value_store_is_behind_and_reads_do_not() {
-    let (mut world, shelf, conn) = spilled();
-    let other = world.open();
-    shelf.borrow_mut().is_full = true;
+/// A client writes until it has to wait.
+fn write_until_held(world: &mut World, conn: ConnId) {
     let mut sent = 0;
     while world.ask(conn, &format!("SET more{sent} {}", value("m"))) == "+OK\r\n" {
         sent += 1;
         assert!(sent < 10, "memory is bounded all the same");
     }
+}
+
+#[test]
+fn writes_wait_while_the_value_store_is_behind_and_reads_do_not() {
+    let (mut world, shelf, conn) = spilled();
+    let other = world.open();
+    shelf.borrow_mut().is_full = true;
+    write_until_held(&mut world, conn);
     assert!(world.peer(conn).is_paused);
     assert_eq!(world.ask(other, "PING"), "+PONG\r\n");
     assert_eq!(world.ask(other, "EXISTS a"), ":1\r\n");
@@ -245,11 +250,7 @@ fn writes_go_on_wherever_in_a_turn_the_value_store_has_room_again() {
     let (mut world, shelf, conn) = spilled();
     let other = world.open();
     shelf.borrow_mut().is_full = true;
-    let mut sent = 0;
-    while world.ask(conn, &format!("SET more{sent} {}", value("m"))) == "+OK\r\n" {
-        sent += 1;
-        assert!(sent < 10, "memory is bounded all the same");
-    }
+    write_until_held(&mut world, conn);
     shelf.borrow_mut().is_full = false;
     // What another client writes spills, so nothing is behind when the turn ends.
     assert_eq!(world.ask(other, &format!("SET other {}", value("o"))), "+OK\r\n");
