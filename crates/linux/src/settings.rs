@@ -48,6 +48,7 @@ pub struct Change {
     record: PathBuf,
     lock: PathBuf,
     before: u64,
+    after: u64,
 }
 
 /// A change that was undone, or had to stay.
@@ -111,14 +112,18 @@ impl HostSettings {
         // Relaxed: only uniqueness matters.
         let name = format!("{}-{}", Process::this()?, NEXT.fetch_add(1, Ordering::Relaxed));
         let (record_path, lock) = (self.folder.join(name), self.folder.join(LOCK));
-        let change = Change { record: record_path, lock, before };
+        let mut change = Change { record: record_path, lock, before, after: before };
         let made = File::create_new(&change.record)
             .and_then(|mut file| file.write_all(record.to_text().as_bytes()))
             .map_err(at(&change.record))
             .and_then(|()| recorded(&change))
-            .and_then(|()| write(setting, before.saturating_add(added)));
+            .and_then(|()| write(setting, before.saturating_add(added)))
+            .and_then(|()| number(setting));
         match made {
-            Ok(()) => Ok(change),
+            Ok(after) => {
+                change.after = after;
+                Ok(change)
+            }
             Err(error) => {
                 // What is left of it is removed by a later run.
                 let _ = fs::remove_file(&change.record);
@@ -214,6 +219,12 @@ impl Change {
     /// What the setting was.
     pub fn before(&self) -> u64 {
         self.before
+    }
+
+    /// What the setting was found to be behind the change, read before any other run could undo its own: the kernel may
+    /// grant less than was added (huge pages).
+    pub fn after(&self) -> u64 {
+        self.after
     }
 
     /// The file to lock (flock(2), exclusively) while the change is undone and the record removed.

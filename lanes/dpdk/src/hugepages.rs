@@ -17,6 +17,8 @@ const TOTAL: &CStr = c"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Bytes of one page.
 pub(crate) const PAGE_BYTES: usize = 2 << 20;
+/// What the guard is given once the kernel has granted all pages.
+const IN_FULL: u8 = b'+';
 /// Longest text of a count: 20 digits and a line end.
 const COUNT_BYTES_MAX: usize = 24;
 
@@ -41,9 +43,6 @@ impl Reservation {
                 "this needs root, a kernel with hugetlbfs, and a /run that can be written to";
             LaneError::os(NAME, doing(), e, hint)
         };
-        let count = || -> io::Result<usize> {
-            fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
-        };
         // The child stands by before anything is taken, and has no duty until it is notified of a record.
         // SAFETY: `give_back` makes system calls only.
         let guard = unsafe { Guard::start(|message| give_back(message, pages)) }.map_err(failed)?;
@@ -51,11 +50,11 @@ impl Reservation {
         let change = HostSettings::of_this_host()
             .add(Path::new(path), pages as u64, record)
             .map_err(failed)?;
-        let (before, after) = (change.before() as usize, count().map_err(failed)?);
-        if after < before + pages {
-            let granted = after.saturating_sub(before);
+        let (before, after) = (change.before() as usize, change.after() as usize);
+        let granted = after.saturating_sub(before);
+        if granted < pages {
             guard.dismiss();
-            subtract(granted, before);
+            subtract(granted, 0);
             change.forget();
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
@@ -66,6 +65,7 @@ impl Reservation {
                     .to_owned(),
             });
         }
+        guard.record(&[IN_FULL]).map_err(failed)?;
         Ok(Reservation(guard))
     }
 }
@@ -79,11 +79,16 @@ fn duty(change: &Change) -> Vec<u8> {
 }
 
 /// The guard's duty: gives `pages` back and removes the record, unless it is gone. System calls only.
+///
+/// What was there before is a floor only until the kernel has granted all pages: it counts pages of runs beside this
+/// one, too, which may have gone back since.
 fn give_back(message: &[u8], pages: usize) {
     let Ok(lock) = CStr::from_bytes_until_nul(message) else { return };
     let message = &message[lock.count_bytes() + 1..];
     let Ok(record) = CStr::from_bytes_until_nul(message) else { return };
-    let before = parse_count(&message[record.count_bytes() + 1..]);
+    let Ok(before) = CStr::from_bytes_until_nul(&message[record.count_bytes() + 1..]) else { return };
+    let is_granted = message.get(record.count_bytes() + before.count_bytes() + 2) == Some(&IN_FULL);
+    let least = if is_granted { 0 } else { parse_count(before.to_bytes()) };
     // Without the lock the record may be undone by another run at this very moment; with it, closed with the
     // process, one of the two finds the record gone.
     // SAFETY: a terminated string.
@@ -94,7 +99,7 @@ fn give_back(message: &[u8], pages: usize) {
     }
     // SAFETY: a terminated string.
     if unsafe { libc::access(record.as_ptr(), libc::F_OK) } == 0 {
-        subtract(pages, before);
+        subtract(pages, least);
         // SAFETY: a terminated string.
         unsafe { libc::unlink(record.as_ptr()) };
     }
@@ -173,6 +178,7 @@ mod tests {
             (100, 2000, 100, 100),  // killed before the first
             (2400, 2000, 100, 400), // others reserved more meanwhile
             (50, 2000, 100, 50),    // others gave back what was theirs
+            (32, 32, 0, 0),         // granted in full beside a run that gave its pages back since
         ] {
             assert_eq!(less(now, pages, before), expected, "{now} {pages} {before}");
         }

@@ -130,6 +130,17 @@ fn reserved_huge_pages_go_back_with_the_lane_and_with_a_killed_process() {
 }
 
 #[test]
+fn huge_pages_of_two_runs_all_go_back_though_the_first_ends_first() {
+    let Some(_turn) = can_reserve() else { return };
+    let before = pages();
+    let first = start_until_ready("killed");
+    let second = start_until_ready("killed");
+    assert_eq!(pages(), before + 64);
+    assert!(kill_until(first, || pages() == before + 32), "{} pages", pages());
+    assert!(kill_until(second, || pages() == before), "{} pages instead of {before}", pages());
+}
+
+#[test]
 fn huge_pages_of_a_process_that_was_killed_with_its_guard_go_back_with_the_next_run() {
     let Some(_turn) = can_reserve() else { return };
     let before = pages();
