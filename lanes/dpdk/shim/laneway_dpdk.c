@@ -66,8 +66,13 @@ struct lw_queue {
 	uint16_t queue;
 	/* Checksums: frames that the device found bad are dropped, sent ones are prepared for it. */
 	uint32_t checksums;
-	/* Received frames of several mbufs that no single one could hold. */
+	/* The kernel cuts frames for this driver, which hands them over as whole: those of so many bytes or more are
+	 * dropped as too long. 0: no such thing. */
+	uint32_t cut_at;
+	/* Received frames of several mbufs that no single one could hold, and those that were cut. */
 	uint64_t too_long;
+	/* Received frames that had to be moved when the pool had no mbuf left. */
+	uint64_t no_mbuf;
 	/* Received frames that were moved: several mbufs, or too little headroom. */
 	uint64_t copies;
 	uint64_t bad_checksum;
@@ -519,7 +524,12 @@ static __attribute__((noinline, cold)) struct rte_mbuf *frame_straighten(struct 
 	const void *from;
 	char *to = NULL;
 
-	if (own && bytes <= UINT16_MAX)
+	if (!own) {
+		rte_pktmbuf_free(m);
+		q->no_mbuf++;
+		return NULL;
+	}
+	if (bytes <= UINT16_MAX)
 		to = rte_pktmbuf_append(own, (uint16_t)bytes);
 	if (to) {
 		/* A copy of the bytes if they lie in pieces, else where they are. */
@@ -548,10 +558,16 @@ LW_EXPORT uint16_t lw_receive(struct lw_queue *q, struct lw_frame *to, uint16_t 
 {
 	struct rte_mbuf *mbufs[LW_FRAMES_MAX];
 	uint16_t got = rte_eth_rx_burst(q->port, q->queue, mbufs, frames), kept = 0, i;
+	uint32_t cut_at = q->cut_at ? q->cut_at : UINT32_MAX;
 
 	for (i = 0; i < got; i++) {
 		struct rte_mbuf *m = mbufs[i];
 
+		if (unlikely(m->pkt_len >= cut_at)) {
+			rte_pktmbuf_free(m);
+			q->too_long++;
+			continue;
+		}
 		if (unlikely(m->nb_segs > 1 || m->pool != q->pool || !RTE_MBUF_DIRECT(m) ||
 			     m->data_off < RTE_PKTMBUF_HEADROOM)) {
 			m = frame_straighten(q, m);
@@ -753,7 +769,7 @@ LW_EXPORT bool lw_gather(struct lw_queue *q, const void *head, uint16_t head_byt
 
 /* src/shim.rs declares the records once more, with these sizes. */
 _Static_assert(sizeof(struct lw_frame) == 12, "ShimFrame");
-_Static_assert(sizeof(struct lw_queue) == 48, "ShimQueue");
+_Static_assert(sizeof(struct lw_queue) == 64, "ShimQueue");
 _Static_assert(sizeof(struct lw_port_info) == 96, "PortInfo");
 _Static_assert(sizeof(struct lw_port_conf) == 32, "PortConf");
 _Static_assert(sizeof(struct lw_queue_stats) == 24, "QueueStats");

@@ -83,6 +83,8 @@ const AF_PACKET_FRAME_BYTES: usize = 2048;
 const AF_PACKET_BLOCK_BYTES: usize = 4096;
 /// The header in front of a frame in net_af_packet's ring, and the gap the kernel leaves.
 const AF_PACKET_HEADER_BYTES: usize = 96;
+/// Where the kernel puts a frame in a slot of that ring (`tpacket_rcv`: TPACKET2_HDRLEN and an Ethernet header, aligned).
+const AF_PACKET_OFFSET_BYTES: usize = 66;
 /// What the kernel leaves free in front of a frame for XDP programs.
 const XDP_HEADROOM_BYTES: usize = 256;
 
@@ -220,6 +222,18 @@ impl Device {
             Device::AfXdp { .. } => frame + XDP_HEADROOM_BYTES,
             Device::AfPacket => af_packet_ring(mtu).0,
             _ => frame,
+        }
+    }
+
+    /// Bytes from which on a received frame was cut by the kernel, which net_af_packet does not look at; 0 where none is
+    /// cut, or where a user's own `framesz=` decides. No whole frame of the MTU is as long, its tag included.
+    pub(crate) fn cut_at(&self, config: &Config, mtu: usize) -> u32 {
+        let is_ours = |arguments: &String| !arguments.contains("framesz=");
+        match self {
+            Device::AfPacket if config.arguments.iter().all(is_ours) => {
+                (af_packet_ring(mtu).0 - AF_PACKET_OFFSET_BYTES) as u32
+            }
+            _ => 0,
         }
     }
 
@@ -416,5 +430,14 @@ mod tests {
         assert_eq!(arguments(spec, 0, "e", 9000), want);
         assert_eq!(af_packet_ring(1500), (2048, 4096));
         assert_eq!(af_packet_ring(2000), (4096, 4096));
+        for (spec, mtu, cut_at) in [
+            ("dpdk:net_af_packet", 1500, 2048 - 66),
+            ("dpdk:net_af_packet", 9000, 16_384 - 66),
+            ("dpdk:net_af_packet,args=framesz=8192", 1500, 0),
+            ("dpdk:net_af_xdp", 1500, 0),
+        ] {
+            let config = Config::read(&spec.parse().expect("well formed"), 1).expect("valid");
+            assert_eq!(config.device.cut_at(&config, mtu), cut_at, "{spec}");
+        }
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Started {
     has_checksums: bool,
     gathers: bool,
     mtu_bytes: u32,
+    /// Received frames of so many bytes or more were cut by the kernel; 0: none are.
+    cut_at: u32,
     tx_dropped_before: Option<u64>,
     caps: CapsReport,
     // Dropped last: the device has mbufs of it, and what it changed is undone by then.
@@ -167,7 +169,13 @@ impl Started {
         let mut added = add(eal, config, index, name, mtu)?;
         let info = ask_info(eal, &added, name)?;
         check_queues(device, name, config, &info)?;
-        let conf = start(eal, config, pool, &added, &info, name, mtu)?;
+        let conf = start(eal, config, pool, &added, &info, name, mtu).inspect_err(|_| {
+            // Queues that were bound before another was refused keep their sockets, and the next try would find them
+            // in use.
+            if let Device::AfXdp { .. } = device {
+                added.left_open = wake::xdp_sockets_since(&before);
+            }
+        })?;
         let is_promiscuous = make_promiscuous(config, &mut added, interface.as_ref(), name)?;
         if let (Some(borrowed), Some(interface)) = (borrowed, &interface) {
             let now = interface.facts().map_err(|e| {
@@ -190,6 +198,7 @@ impl Started {
             has_checksums: conf.checksums != 0,
             gathers: info.tx_segments != 0 && device.sends_pieces(),
             mtu_bytes: u32::from(conf.mtu),
+            cut_at: device.cut_at(config, mtu),
             tx_dropped_before: match (device, &interface) {
                 (Device::Tap, Some(tap)) => Some(tx_dropped(tap)),
                 _ => None,
@@ -232,7 +241,9 @@ impl Port {
             port: started.device.port,
             queue,
             checksums: u32::from(started.has_checksums),
+            cut_at: started.cut_at,
             too_long: 0,
+            no_mbuf: 0,
             copies: 0,
             bad_checksum: 0,
         };
@@ -480,7 +491,9 @@ impl Port {
         let missed = if matches!(self.wake, Wake::Xdp(_)) { 0 } else { stats.missed };
         Losses {
             queue_full: missed + kernel.queue_full + tap,
-            no_frame: kernel.no_frame + if self.loses_without_mbuf { stats.no_mbuf } else { 0 },
+            no_frame: kernel.no_frame
+                + self.inbound.no_mbuf
+                + if self.loses_without_mbuf { stats.no_mbuf } else { 0 },
             rx_error: stats.rx_errors,
             too_long: self.inbound.too_long + kernel.too_long,
             bad_checksum: self.inbound.bad_checksum,

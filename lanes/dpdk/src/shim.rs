@@ -42,8 +42,12 @@ pub(crate) struct ShimQueue {
     pub(crate) port: u16,
     pub(crate) queue: u16,
     pub(crate) checksums: u32,
-    /// Received frames that no single mbuf could hold.
+    /// Received frames of so many bytes or more were cut by the kernel; 0: none are.
+    pub(crate) cut_at: u32,
+    /// Received frames that no single mbuf could hold, and those that were cut.
     pub(crate) too_long: u64,
+    /// Received frames that had to be copied when the pool had no mbuf left.
+    pub(crate) no_mbuf: u64,
     /// Received frames that were copied into one mbuf with full headroom.
     pub(crate) copies: u64,
     /// Received frames that the device found bad.
@@ -289,7 +293,7 @@ mod tests {
     #[test]
     fn records_have_the_size_they_have_in_c() {
         assert_eq!(size_of::<ShimFrame>(), 12);
-        assert_eq!(size_of::<ShimQueue>(), 48);
+        assert_eq!(size_of::<ShimQueue>(), 64);
         assert_eq!(size_of::<PortInfo>(), 96);
         assert_eq!(size_of::<PortConf>(), 32);
         assert_eq!(size_of::<QueueStats>(), 24);

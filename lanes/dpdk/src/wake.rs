@@ -39,6 +39,11 @@ impl Sockets {
     }
 }
 
+/// The inodes of net_af_xdp's sockets that appeared since `before`: see [`close_left_open`].
+pub(crate) fn xdp_sockets_since(before: &Sockets) -> Vec<u64> {
+    before.since(is_xdp_socket).iter().filter_map(|socket| inode(socket.as_raw_fd())).collect()
+}
+
 /// Descriptor and inode of every open socket.
 pub(crate) fn open_sockets() -> Vec<(RawFd, u64)> {
     let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };

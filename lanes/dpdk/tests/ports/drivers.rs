@@ -275,6 +275,30 @@ fn checksums_are_computed_and_checked_where_the_device_can_and_refused_where_not
     assert_eq!((arrived, refused), (good.len(), spoilt.len() as u64), "checked on the way in");
 }
 
+/// The kernel shows net_af_packet a part of what is longer than the slots of its ring: the interface's MTU was raised, or
+/// a neighbour's segments and fragments are still joined. The driver does not tell it from a whole frame.
+#[test]
+fn a_frame_that_the_kernel_cut_is_dropped_as_too_long() {
+    let Ok(mut world) = World::cables(1).map_err(skip) else { return };
+    let mut lane = world.open(&spec("dpdk:net_af_packet,no-huge"), 1).expect("opens");
+    world.stretch(0, 4000);
+    // The longest that is whole, and the shortest that is not.
+    let whole = [udp_frames(0, 1, 1981), udp_frames(1, 1, 100)].concat();
+    world.inject(0, &[whole[0].clone(), udp_frames(2, 1, 1982).remove(0)]);
+    world.inject(0, &[udp_frames(3, 1, 3000).remove(0), whole[1].clone()]);
+    let mut seen = Vec::new();
+    for _ in 0..TURNS_MAX {
+        if seen.len() == whole.len() {
+            break;
+        }
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        seen.extend(receive(&mut lane, PORT).into_iter().filter(|frame| is_ours(frame)));
+    }
+    assert_eq!(seen, whole);
+    assert_eq!(lane.counters(PORT).drops(DropReason::RxTooLong), 2);
+    assert_eq!(lane.mbufs_in_use(), 0);
+}
+
 #[test]
 fn a_pci_address_that_does_not_exist_is_named() {
     let Some(_alone) = alone() else { return };

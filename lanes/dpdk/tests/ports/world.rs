@@ -180,6 +180,14 @@ impl World {
         }
     }
 
+    /// Gives both ends of a cable this MTU.
+    pub(crate) fn stretch(&self, port: usize, mtu: usize) {
+        let mtu = mtu.to_string();
+        self.ip(&["link", "set", "dev", NEAR[port], "mtu", &mtu]);
+        let far = self.far.command("ip").args(["link", "set", "dev", FAR[port], "mtu", &mtu]).status();
+        assert!(far.expect("laneway-netns needs it as well").success());
+    }
+
     /// Runs `ip` in the near namespace.
     pub(crate) fn ip(&self, args: &[&str]) {
         let ran = self.near.command("ip").args(args).output();
