@@ -317,7 +317,8 @@ fn start_arguments(config: &Config, huge: bool) -> Result<Vec<CString>, LaneErro
     let mut words: Vec<String> =
         ["laneway", "--no-telemetry", "--file-prefix"].map(str::to_owned).to_vec();
     words.push(format!("laneway-{}", std::process::id()));
-    words.extend(["-l".to_owned(), cpu.to_string()]);
+    // Its own number for the thread is 0, on whichever CPU: DPDK has 128 of them (RTE_MAX_LCORE), machines have more.
+    words.extend(["--lcores".to_owned(), format!("0@{cpu}")]);
     match &config.device {
         Device::Pci(addresses) => {
             // Only these: DPDK would take every device that is bound to a user driver.
@@ -418,6 +419,8 @@ mod tests {
         for word in ["--no-shconf", "--no-telemetry", "--no-pci", "--no-huge -m 64"] {
             assert!(line.contains(word), "{line}");
         }
+        let cpu = first_cpu().expect("this thread runs somewhere");
+        assert!(line.contains(&format!("--lcores 0@{cpu} ")), "{line}");
         let line = arguments("dpdk:pci=0000:01:00.0", true);
         assert!(line.contains("-a 0000:01:00.0") && !line.contains("--no-pci"), "{line}");
         assert!(line.contains("--in-memory") && !line.contains("--no-huge"), "{line}");
