@@ -67,8 +67,7 @@ impl SpreadKnobs {
         const ONLINE: &str = "/sys/devices/system/cpu/online";
         let listed = fs::read_to_string(ONLINE)
             .map_err(|e| LaneError::os(LANE, format!("read {ONLINE}"), e, "is /sys mounted?"))?;
-        let online = parse_cpus(&listed.trim().replace(',', "+")).unwrap_or_default();
-        match self.cpus.iter().find(|cpu| !online.contains(cpu)) {
+        match self.cpus.iter().find(|&&cpu| !is_listed(&listed, cpu)) {
             None => Ok(()),
             Some(cpu) => Err(LaneError::NotFound {
                 lane: LANE.to_owned(),
@@ -78,6 +77,15 @@ impl SpreadKnobs {
             }),
         }
     }
+}
+
+/// Whether a list of the kernel's, such as `0-127,130`, has this CPU.
+fn is_listed(list: &str, cpu: usize) -> bool {
+    list.trim().split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let ends = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
+        ends.is_some_and(|(first, last)| (first..=last).contains(&cpu))
+    })
 }
 
 /// `0-1+4`: ranges joined by `+`.
@@ -218,6 +226,13 @@ mod tests {
         for text in ["", "a", "1-0", "0-64", "0+0", "0-2+1", "0-", "-1", "0,1"] {
             assert_eq!(parse_cpus(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_machine_may_have_more_cpus_than_are_asked_for() {
+        assert!(is_listed("0-127\n", 0) && is_listed("0-127\n", 127) && !is_listed("0-127\n", 128));
+        assert!(is_listed("0,2-3,130\n", 130) && !is_listed("0,2-3,130\n", 1));
+        assert!(is_listed("0\n", 0) && !is_listed("", 0) && !is_listed("none", 0));
     }
 
     #[test]
