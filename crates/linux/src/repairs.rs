@@ -4,7 +4,8 @@
 
 use crate::Tag;
 use laneway_core::{Burst, DropReason, FrameSpan};
-use laneway_wire::finish_checksum;
+use laneway_wire::{Unfinished, finish_checksum};
+use std::iter;
 
 /// What the kernel reports beside one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +51,15 @@ impl Repairs {
 }
 
 fn finish(burst: &mut Burst, at: usize) -> bool {
-    let span = burst.span(at);
-    span.len == span.wire_len && finish_checksum(burst.frame_mut(at).bytes_mut())
+    if burst.tail_spans(at).is_empty() {
+        let span = burst.span(at);
+        return span.len == span.wire_len && finish_checksum(burst.frame_mut(at).bytes_mut());
+    }
+    let head = burst.frame(at).bytes;
+    let Some(left) = Unfinished::find(head) else { return false };
+    let Some(checksum) = left.checksum(iter::once(head).chain(burst.tails(at))) else { return false };
+    left.write(burst.frame_mut(at).bytes_mut(), checksum);
+    true
 }
 
 /// Finishes the checksums of a burst that were left to a device, where no kernel says of which frames; how many. Every

@@ -32,7 +32,7 @@ pub use icmp::{ICMP_BYTES, Icmp};
 pub use ipv4::{IPV4_BYTES_MIN, Ipv4, protocol};
 pub use ipv6::{IPV6_BYTES, Ipv6};
 pub use layer2::{Layer2, VLAN_TAGS_MAX};
-pub use partial::finish_checksum;
+pub use partial::{Unfinished, finish_checksum};
 pub use sctp::{SCTP_BYTES, Sctp};
 pub use shift::ShiftedAddresses;
 pub use tcp::{TCP_BYTES_MIN, Tcp, TcpOption, TcpOptions, flags as tcp_flags};

@@ -54,6 +54,63 @@ impl Layer4 {
     }
 }
 
+/// A checksum of TCP or UDP that its sender left to a device.
+///
+/// Found in the first bytes of a frame, which may go on in further buffers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Where the field is, in bytes from the start of the frame.
+    field: usize,
+    /// What it is the checksum of, beside the pseudo-header.
+    bytes: Range<usize>,
+}
+
+impl Unfinished {
+    /// By the headers in `head`; `None` where no checksum is left to a device.
+    pub fn find(head: &[u8]) -> Option<Unfinished> {
+        let Layer4 { protocol, addresses, bytes } = Layer4::find(head)?;
+        let at = match protocol {
+            protocol::TCP => TCP_CHECKSUM_AT,
+            protocol::UDP => UDP_CHECKSUM_AT,
+            _ => return None,
+        };
+        let addresses = head.get(addresses)?;
+        let pseudo = checksum::sum(addresses) + u64::from(protocol) + bytes.len() as u64;
+        let field = bytes.start + at;
+        if field + 2 > bytes.end || field + 2 > head.len() {
+            return None;
+        }
+        (be16(head, field) == checksum::fold(pseudo)).then_some(Unfinished { field, bytes })
+    }
+
+    /// What belongs in the field, by all bytes of the frame: `pieces`, one behind the other. `None` where they end before
+    /// the packet does.
+    pub fn checksum<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u16> {
+        // The field stands for the pseudo-header and is summed with the rest.
+        let (mut sum, mut at) = (0, 0);
+        for piece in pieces {
+            let within = self.bytes.start.saturating_sub(at)..self.bytes.end.saturating_sub(at);
+            let within = within.start.min(piece.len())..within.end.min(piece.len());
+            let is_odd = (at + within.start).wrapping_sub(self.bytes.start) % 2 == 1;
+            let part = checksum::fold(checksum::sum(&piece[within]));
+            // Behind an odd number of bytes, each is the other half of its word (RFC 1071, 2).
+            sum += u64::from(if is_odd { part.swap_bytes() } else { part });
+            at += piece.len();
+        }
+        // A sum of 0 would say that UDP has none (RFC 768); for TCP 0xffff is the same number.
+        match !checksum::fold(sum) {
+            _ if at < self.bytes.end => None,
+            0 => Some(0xffff),
+            sum => Some(sum),
+        }
+    }
+
+    /// Writes `checksum` into the field of the frame that begins with `head`.
+    pub fn write(&self, head: &mut [u8], checksum: u16) {
+        head[self.field..self.field + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
 /// Finishes the checksum of TCP or UDP in a whole frame whose sender left it to a device, and returns true; the packet
 /// is over IPv4 or IPv6, behind at most [`VLAN_TAGS_MAX`](crate::VLAN_TAGS_MAX) tags.
 ///
@@ -77,27 +134,9 @@ impl Layer4 {
 /// assert!(!finish_checksum(&mut frame));
 /// ```
 pub fn finish_checksum(frame: &mut [u8]) -> bool {
-    let Some(Layer4 { protocol, addresses, bytes }) = Layer4::find(frame) else { return false };
-    let at = match protocol {
-        protocol::TCP => TCP_CHECKSUM_AT,
-        protocol::UDP => UDP_CHECKSUM_AT,
-        _ => return false,
-    };
-    let Some(addresses) = frame.get(addresses) else { return false };
-    let pseudo = checksum::sum(addresses) + u64::from(protocol) + bytes.len() as u64;
-    let Some(segment) = frame.get_mut(bytes).filter(|segment| segment.len() >= at + 2) else {
-        return false;
-    };
-    if be16(segment, at) != checksum::fold(pseudo) {
-        return false;
-    }
-    // The field stands for the pseudo-header and is summed with the rest. A sum of 0 would say that UDP has none (RFC
-    // 768); for TCP 0xffff is the same number.
-    let sum = match checksum::of(segment) {
-        0 => 0xffff,
-        sum => sum,
-    };
-    segment[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    let Some(left) = Unfinished::find(frame) else { return false };
+    let Some(checksum) = left.checksum([&*frame]) else { return false };
+    left.write(frame, checksum);
     true
 }
 
@@ -188,6 +227,25 @@ mod tests {
             prop_assert!(changed <= 2 && frame[end..] == before[end..]);
             // What is right is the sum of a pseudo-header once in 65,536 times.
             prop_assert!(!finish_checksum(&mut frame) || total(&frame) == 0xffff);
+        }
+
+        #[test]
+        fn a_frame_in_pieces_has_the_checksum_of_the_whole(
+            v6: bool, tcp: bool, payload in proptest::collection::vec(any::<u8>(), 0..200),
+            padding in 0..20usize, cuts in proptest::collection::vec(0..200usize, 0..4),
+        ) {
+            let mut frame = unfinished(v6, tcp, 0, 0, &payload);
+            let end = frame.len();
+            frame.resize(end + padding, 0xaa);
+            let headers = end - payload.len();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| (headers + cut).min(frame.len())).collect();
+            cuts.extend([0, frame.len()]);
+            cuts.sort_unstable();
+            let left = Unfinished::find(&frame[..cuts[1]]).unwrap();
+            let checksum = left.checksum(cuts.windows(2).map(|cut| &frame[cut[0]..cut[1]]));
+            prop_assert_eq!(left.checksum([&frame[..end - 1]]), None, "it was cut");
+            left.write(&mut frame, checksum.unwrap());
+            prop_assert_eq!(total(&frame), 0xffff);
         }
 
         #[test]

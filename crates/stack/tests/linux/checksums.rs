@@ -2,7 +2,7 @@
 
 use crate::world::{FAR_V4, NEAR_V4, Open, World, open_afxdp, open_packet, open_uring};
 use laneway_afxdp::AfXdp;
-use laneway_core::{FrameLane, PortId};
+use laneway_core::{Cap, FrameLane, Lane, PortId};
 use laneway_testkit::skip;
 use laneway_wire::{ETHERNET_BYTES, Ipv4, UDP_BYTES, checksum};
 use std::net::UdpSocket;
@@ -29,12 +29,23 @@ fn is_right(frame: &[u8]) -> Option<bool> {
 fn shows_whole_checksums<L: FrameLane>(open: Open<L>, spec: &str) {
     let Some(world) = World::plain(&["10.77.0.2/24"]).map_err(skip).ok() else { return };
     let mut lane = world.open(open, &spec.parse().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    shows_whole_checksums_of(&world, &mut lane, spec, |number| number);
+}
+
+/// Of datagrams whose payload is as long as `length` says of their numbers.
+fn shows_whole_checksums_of<L: FrameLane>(
+    world: &World,
+    lane: &mut L,
+    spec: &str,
+    length: fn(usize) -> usize,
+) {
     let known = ["neighbour", "replace", NEAR_V4, "lladdr", "02:4c:57:53:00:01", "dev", "far0"];
     assert!(world.far.command("ip").args(known).status().unwrap().success());
     let sent = world.far.enter(|| {
         let socket = UdpSocket::bind((FAR_V4, 0)).unwrap();
-        for length in 0..DATAGRAMS {
-            socket.send_to(&b"left to a device that is none"[..length], (NEAR_V4, PORT)).unwrap();
+        for number in 0..DATAGRAMS {
+            let payload: Vec<u8> = (0..length(number)).map(|at| (at * 7 + number) as u8).collect();
+            socket.send_to(&payload, (NEAR_V4, PORT)).unwrap();
         }
     });
     sent.unwrap();
@@ -45,7 +56,8 @@ fn shows_whole_checksums<L: FrameLane>(open: Open<L>, spec: &str) {
         }
         lane.wait(Duration::from_millis(10)).unwrap();
         let burst = lane.receive(PortId(0)).unwrap();
-        seen.extend((0..burst.len()).filter_map(|i| is_right(burst.frame(i).bytes)));
+        let whole = |i| [burst.frame(i).bytes].into_iter().chain(burst.tails(i)).collect::<Vec<_>>().concat();
+        seen.extend((0..burst.len()).filter_map(|i| is_right(&whole(i))));
     }
     assert_eq!(seen, [true; DATAGRAMS], "{spec}");
     lane.counters(PortId(0));
@@ -73,4 +85,18 @@ fn lane_afxdp_finishes_what_a_neighbour_on_a_veth_left_to_a_device() {
     for spec in ["afxdp", "afxdp:generic", "afxdp:sg,allow=multi-buffer"] {
         shows_whole_checksums(open, spec);
     }
+}
+
+/// Every second one is of an odd number of bytes, and so are the pieces that it lies in.
+#[test]
+fn lane_afxdp_finishes_a_checksum_over_several_buffers() {
+    let open: Open<AfXdp> = |spec| Ok(open_afxdp(spec)?.finishing_checksums());
+    let Some(world) = World::plain(&["10.77.0.2/24"]).map_err(skip).ok() else { return };
+    let spec = "afxdp:sg,allow=multi-buffer";
+    let mut lane = world.open(open, &spec.parse().unwrap()).unwrap_or_else(|e| panic!("{e}"));
+    if !lane.caps(PortId(0)).obtained.has(Cap::MultiBuffer) {
+        return skip("frames of several buffers take Linux 6.6");
+    }
+    world.stretch("9000");
+    shows_whole_checksums_of(&world, &mut lane, spec, |number| 1_700 + number * 367);
 }

@@ -83,6 +83,15 @@ impl World {
         Ok(World { _cable: cable, near, far })
     }
 
+    /// Gives both ends of the cable this MTU.
+    pub(crate) fn stretch(&self, mtu: &str) {
+        for (namespace, name) in [(&self.near, NEAR), (&self.far, FAR)] {
+            let ran = namespace.command("ip").args(["link", "set", "dev", name, "mtu", mtu]).output();
+            let ran = ran.expect("laneway-netns needs it as well");
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        }
+    }
+
     /// Opens a lane at the near end.
     pub(crate) fn open<L: FrameLane>(
         &self,
