@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`AfXdp`] is a [`FrameLane`](laneway_core::FrameLane): one UMEM, and per interface one socket on
-//! one queue. Several workers on one interface share its program by a [`Steering`]. Assumes Linux 5.11 or later (6.6
+//! one queue. Several workers on one interface share its program by a [`Steering`]. Assumes Linux 5.18 or later (6.6
 //! for multi-buffer) and the privileges named in the README. What must always hold: every frame of the UMEM is in
 //! exactly one place ([`AfXdp::census`]); nothing stays attached when the lane is dropped or the process ends. What it
 //! does not do: look into frames (but for a VLAN tag of a frame just longer than the MTU), or start threads.
