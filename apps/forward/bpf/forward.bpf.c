@@ -292,6 +292,7 @@ int forward(struct xdp_md *ctx)
 	struct lw_room *room = bpf_map_lookup_elem(&scratch, &zero);
 	__u32 port = port_of(ctx->ingress_ifindex), reason;
 	struct lw_outcome t;
+	int verdict = XDP_TX;
 
 	if (!s || !room || port >= LW_PORTS_MAX)
 		return XDP_PASS;
@@ -300,6 +301,12 @@ int forward(struct xdp_md *ctx)
 
 	lw_forward(&lw_config, bank_in_force(), port, &view, (__u8 *)(long)view.data, room);
 	t = room->outcome;
+	if (t.fate == LW_FATE_FORWARDED && t.port != port) {
+		verdict = (int)bpf_redirect_map(&egress, t.port, XDP_DROP);
+		/* The interface has gone, and its entry with it: no tracepoint reports that. */
+		if (verdict != XDP_REDIRECT)
+			t.fate = LW_FATE_NO_PORT;
+	}
 
 	count(&fates, t.fate);
 	if (t.queue != 0xff)
@@ -311,10 +318,7 @@ int forward(struct xdp_md *ctx)
 		count(&drops, reason);
 	switch (t.fate) {
 	case LW_FATE_FORWARDED:
-		if (t.port == port)
-			return XDP_TX;
-		/* A port that has gone is a drop by the kernel, which its tracepoint names. */
-		return (int)bpf_redirect_map(&egress, t.port, XDP_DROP);
+		return verdict;
 	case LW_FATE_PASSED:
 		return XDP_PASS;
 	default:

@@ -226,6 +226,18 @@ fn a_set_that_is_swapped_under_way_is_the_new_one_from_then_on() {
 }
 
 #[test]
+fn a_frame_for_a_port_that_has_gone_is_lost_by_that_name() {
+    let app = KernelForward::new(&config(Mode::Io), &[1, 1], None).expect("it can run");
+    let mut half = app.half();
+    // As the kernel leaves the map when the interface goes.
+    half.entries.retain(|(map, key, _)| *map != "egress" || key[0] != 1);
+    let Some(loaded) = load(half) else { return };
+    for outcome in in_the_kernel(&loaded, &frames()[..20]) {
+        assert_eq!((outcome.fate, outcome.sent), (Fate::NoPort, None));
+    }
+}
+
+#[test]
 fn a_commit_waits_until_the_kernel_half_has_taken_the_former_one() {
     let config = config(Mode::Io);
     let mut set = RuleSet::for_kernel(config.bounds());
