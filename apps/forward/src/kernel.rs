@@ -119,7 +119,7 @@ impl KernelForward {
             self.put_in_force(maps, &bank)?;
         } else if !removed.is_empty() {
             // Memory of an entry that a reader has in hand becomes that of another one.
-            laneway_bpf::wait_for_programs();
+            laneway_bpf::wait_for_programs()?;
         }
         let Some(feed) = &self.feed else { return Ok(()) };
         if frees_slots {
@@ -136,8 +136,7 @@ impl KernelForward {
         maps.put("banks", &other.to_ne_bytes(), bank)?;
         maps.put("active", &0u32.to_ne_bytes(), &other.to_ne_bytes())?;
         self.bank = other;
-        laneway_bpf::wait_for_programs();
-        Ok(())
+        laneway_bpf::wait_for_programs()
     }
 
     fn read(&mut self, maps: &dyn KernelMaps) -> Result<(), LaneError> {

@@ -12,10 +12,13 @@ use libbpf_rs::{
     AsRawLibbpf, MapHandle, MapType, OpenObject,
     libbpf_sys::{
         bpf_map__inner_map, bpf_map__key_size, bpf_map__map_flags, bpf_map__type,
-        bpf_map__value_size, bpf_map_create_opts,
+        bpf_map__value_size, bpf_map_create_opts, bpf_map_update_elem,
     },
 };
-use std::ptr::NonNull;
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    ptr::NonNull,
+};
 
 /// The shape of the maps in a map of maps.
 #[derive(Clone, Debug)]
@@ -69,4 +72,25 @@ impl Inner {
         MapHandle::create(self.ty, Some(&self.outer), key, value, max_entries, &opts)
             .map_err(|e| libbpf(doing(), &e))
     }
+}
+
+/// Waits until no program runs that may have found what was taken away before the call, by a change of a map of maps:
+/// the kernel answers that behind a grace period (`maybe_wait_bpf_programs`, 5.0 and later), whatever its CPUs are.
+pub(crate) fn wait_for_readers() -> Result<(), BpfError> {
+    let doing = || "wait until no program runs that was there before".to_owned();
+    let map = |ty, name, opts: &bpf_map_create_opts| {
+        MapHandle::create(ty, Some(name), 4, 4, 1, opts).map_err(|e| libbpf(doing(), &e))
+    };
+    let mut opts =
+        bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
+    let inner = map(MapType::Array, "lw_inner", &opts)?;
+    let fd = inner.as_fd().as_raw_fd();
+    opts.inner_map_fd = fd as u32;
+    let outer = map(MapType::ArrayOfMaps, "lw_outer", &opts)?;
+    let (key, outer) = (0u32, outer.as_fd().as_raw_fd());
+    // SAFETY: a map that lives, with a key and a value of four bytes each as it was made, both only read.
+    let code = unsafe {
+        bpf_map_update_elem(outer, (&raw const key).cast(), (&raw const fd).cast(), 0)
+    };
+    BpfError::check(code, doing).map(drop)
 }

@@ -15,15 +15,19 @@ use libbpf_rs::{
 use std::{
     borrow::Cow,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
-    ptr,
+    ptr, thread,
+    time::Duration,
 };
 
 /// Entries read by one call to begin with; doubled when a bucket of the kernel's holds more.
 const BATCH_ENTRIES: u32 = 256;
+/// How often a write is tried again for want of memory, and how long apart.
+const TRIES_MAX: u32 = 20;
+const TRY_AGAIN: Duration = Duration::from_millis(1);
 /// The kernel's own "not supported", which has no name in libc.
 const ENOTSUPP: i32 = 524;
 /// A kernel half runs on no other lane, so its maps speak in its name.
-const LANE: &str = "xdp";
+pub(crate) const LANE: &str = "xdp";
 
 /// The maps (and programs) of a loaded object.
 pub struct Maps {
@@ -373,11 +377,18 @@ impl<'a> Shape<'a> {
         } else {
             value
         };
-        // SAFETY: `key` is as long as a key, `values` as the values of all CPUs; both are only
-        // read. 0 is BPF_ANY: create or replace.
-        let code = unsafe {
-            bpf_map_update_elem(self.fd.as_raw_fd(), key.as_ptr().cast(), values.as_ptr().cast(), 0)
-        };
+        let code = insist(|| {
+            // SAFETY: `key` is as long as a key, `values` as the values of all CPUs; both are only
+            // read. 0 is BPF_ANY: create or replace.
+            unsafe {
+                bpf_map_update_elem(
+                    self.fd.as_raw_fd(),
+                    key.as_ptr().cast(),
+                    values.as_ptr().cast(),
+                    0,
+                )
+            }
+        });
         let doing = || {
             format!("write an entry of map `{}`, which has room for {}", self.name, self.entries)
         };
@@ -410,9 +421,39 @@ struct Failed {
     shown: bool,
 }
 
+/// Asks again where the kernel had no memory at hand, as its own tests do (`can_retry` of test_maps.c): the elements of a
+/// map that is not allocated ahead come from a small list of each CPU, which is filled again a moment later.
+fn insist(mut update: impl FnMut() -> i32) -> i32 {
+    for _ in 0..TRIES_MAX {
+        match update() {
+            code if [-libc::ENOMEM, -libc::EBUSY, -libc::EAGAIN].contains(&code) => {
+                thread::sleep(TRY_AGAIN);
+            }
+            code => return code,
+        }
+    }
+    update()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_finds_no_memory_is_tried_again_and_not_for_ever() {
+        let mut answers = [-libc::ENOMEM, -libc::EBUSY, 0, -libc::ENOMEM].into_iter();
+        assert_eq!(insist(|| answers.next().unwrap()), 0);
+        assert_eq!(answers.len(), 1);
+        for (code, asked) in [(-libc::ENOMEM, TRIES_MAX + 1), (-libc::E2BIG, 1)] {
+            let mut tries = 0;
+            let refuse = || {
+                tries += 1;
+                code
+            };
+            assert_eq!(insist(refuse), code);
+            assert_eq!(tries, asked);
+        }
+    }
 
     #[test]
     fn sums_each_word_over_all_cpus() {

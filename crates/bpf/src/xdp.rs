@@ -4,7 +4,8 @@
 //! leave it behind. The mode is asked for explicitly and read back from the kernel; there is no
 //! silent fall-back. Interfaces are those of the calling thread's network namespace.
 
-use crate::{BpfError, program};
+use crate::{BpfError, inner, maps::LANE, program};
+use laneway_core::LaneError;
 use libbpf_rs::{
     libbpf_sys::{
         BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_link_create, bpf_link_create_opts,
@@ -160,13 +161,28 @@ pub fn attachment(interface: &str) -> Result<Attachment, BpfError> {
     })
 }
 
-/// Waits until no CPU runs a program that was detached before the call, so that maps and rings are
-/// final. Where the kernel cannot wait on request (`nohz_full` cores) it returns at once.
-pub fn wait_for_programs() {
+/// Waits until no CPU runs a program that was detached before the call, or has an entry in hand that was removed before
+/// it, so that maps and rings are final.
+///
+/// # Errors
+/// The kernel waits in no way that is known here.
+pub fn wait_for_programs() -> Result<(), LaneError> {
+    wait_by(membarrier).map_err(|error| error.in_lane(LANE))
+}
+
+/// By `membarrier`, where it waits: a kernel with `nohz_full` CPUs refuses (EINVAL), for it would not hear of those.
+fn wait_by(membarrier: impl FnOnce() -> i32) -> Result<(), BpfError> {
+    match membarrier() {
+        0 => Ok(()),
+        _ => inner::wait_for_readers(),
+    }
+}
+
+fn membarrier() -> i32 {
     /// Not in the libc crate: membarrier(2), wait for a grace period of all running code.
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: takes three integers, touches no memory of ours.
-    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) as i32 }
 }
 
 fn refused(interface: &str, mode: XdpMode, source: io::Error) -> BpfError {
@@ -205,5 +221,20 @@ pub(crate) fn ifindex(interface: &str) -> Result<u32, BpfError> {
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
         0 => Err(missing()),
         ifindex => Ok(ifindex),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_membarrier_is_refused_a_map_of_maps_waits() {
+        assert!(wait_by(|| 0).is_ok());
+        match wait_by(|| -1) {
+            Ok(()) => {}
+            Err(BpfError::NotPermitted { doing }) => eprintln!("skipped: not permitted to {doing}"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }

@@ -306,7 +306,8 @@ impl KernelLane for XdpLane {
         let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
         if !links.is_empty() {
             drop(links);
-            wait_for_programs();
+            // A kernel that cannot wait has detached all the same.
+            let _ = wait_for_programs();
             self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
         }
     }
@@ -425,8 +426,8 @@ fn count_behind(found: &[Interface], options: Options) -> (Option<Behind>, Optio
 
 /// What a user of a veth has to know before the counters of sent frames can be read. The driver takes frames
 /// where the far end has NAPI, but wakes that for `XDP_TX` only where it has a program (`veth_xdp_flush`). Nothing
-/// says to a program which checksums were left to a device, and a frame that it redirects is no socket buffer any
-/// more, which would know.
+/// says to a program which checksums were left to a device, or which tag the kernel keeps beside a frame, and a frame that
+/// it redirects is no socket buffer any more, which would know.
 fn far_end_of_veth(interface: &str, counted: bool) -> String {
     let counted = if counted {
         " (counted as tx_refused; copies for several interfaces are not even made)"
@@ -437,7 +438,8 @@ fn far_end_of_veth(interface: &str, counted: bool) -> String {
         "`{interface}` is a veth: what the program sends by it gets to a far end that has an XDP program as \
          well; otherwise the kernel drops it{counted} or, where GRO is on at the far end, takes redirected \
          frames and leaves those of XDP_TX in a queue, uncounted; TCP and UDP whose checksums its other end leaves to a device \
-         go on without, and receivers drop them: `ethtool -K IF tx off` there"
+         go on without, and receivers drop them: `ethtool -K IF tx off` there; the tags of its VLAN devices \
+         are not in the frames, and what the program sends has none: `ethtool -K IF txvlan off` there"
     )
 }
 
