@@ -542,7 +542,9 @@ impl RuleSet {
         };
         if self.offload.is_some() {
             installed.at_port = AtPort::Waiting;
-            self.give_way(port, rank, id, &compiled.entries);
+            if installed.rule.attributes.group == 0 {
+                self.give_way(port, rank, id, &compiled.entries);
+            }
             self.candidates[usize::from(port)].insert(id);
         }
         self.entries += compiled.entries.len();

@@ -54,7 +54,8 @@ impl RuleSet {
         Placement { place, reason: why_not_at_port.map_or_else(|| reason.into(), Cow::from) }
     }
 
-    /// Takes those rules back from the port that come after a new one and may match the same frames.
+    /// Takes those rules back from the port that come after a new one of the first group and may match the same frames.
+    /// A rule of another group sees no frame that a rule of the first did not send there, and that one counts.
     pub(super) fn give_way(&mut self, port: u16, rank: u64, id: u32, entries: &[Entry]) {
         let rules = &self.ports[usize::from(port)];
         let meets = |theirs: &&u32| {
@@ -92,7 +93,11 @@ impl RuleSet {
         waiting.sort_unstable();
         let known: Vec<(u64, u32, Vec<Entry>)> = match rules.len() {
             len if len > OFFERED_RULES_MAX => Vec::new(),
-            _ => rules.iter().map(|(id, r)| (r.rank, *id, self.entries_of(&r.rule))).collect(),
+            _ => rules
+                .iter()
+                .filter(|(_, r)| r.rule.attributes.group == 0)
+                .map(|(id, r)| (r.rank, *id, self.entries_of(&r.rule)))
+                .collect(),
         };
         for (rank, id) in waiting {
             let (at_port, placement) = match self.offer_one(port, id, rank, &known) {
@@ -122,7 +127,8 @@ impl RuleSet {
         }
     }
 
-    /// Offers a port one rule, if no other one in `known` that may match the same frames comes before.
+    /// Offers a port one rule, if no other one in `known`, the rules of the first group, that may match the same frames
+    /// comes before.
     pub(super) fn offer_one(
         &mut self,
         port: u16,
@@ -131,6 +137,9 @@ impl RuleSet {
         known: &[(u64, u32, Vec<Entry>)],
     ) -> Result<(), (AtPort, String)> {
         let never = |why: String| (AtPort::Never, why);
+        let rule = &self.ports[usize::from(port)][&id].rule;
+        let port_rule =
+            port_rule(rule).map_err(|why| never(format!("no port is asked, because {why}")))?;
         let Some((.., entries)) = known.iter().find(|(_, other, _)| *other == id) else {
             return Err(never(format!(
                 "a port is offered sets of up to {OFFERED_RULES_MAX} rules"
@@ -143,9 +152,6 @@ impl RuleSet {
         if let Some((_, other, _)) = first {
             return Err((AtPort::Behind(*other), behind(*other)));
         }
-        let rule = &self.ports[usize::from(port)][&id].rule;
-        let port_rule =
-            port_rule(rule).map_err(|why| never(format!("no port is asked, because {why}")))?;
         let Some(offload) = &mut self.offload else { return Err(never("no port is there".into())) };
         offload
             .install(port, id, &port_rule)

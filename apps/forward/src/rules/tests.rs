@@ -260,6 +260,19 @@ fn rules_are_offloaded_where_the_port_can_and_no_rule_before_it_may_match_the_sa
 }
 
 #[test]
+fn a_rule_of_another_group_takes_no_place_at_the_port() {
+    let (mut set, _) = offered();
+    create(&mut set, 2, "53");
+    run(&mut set, "flow create 0 group 5 ingress pattern eth / ipv4 / end actions drop / end");
+    assert_eq!(set.commit(), Commit::Done);
+    assert_eq!(places(&set), ["offloaded", "user"], "only what jumped there gets to #1");
+    because(&set, 1, "no port is asked, because");
+    // It comes before this one by its priority, and blocks it no more.
+    create(&mut set, 4, "54");
+    assert_eq!(places(&set), ["offloaded", "user", "offloaded"]);
+}
+
+#[test]
 fn a_rule_is_offered_again_when_the_one_before_it_has_gone() {
     let (mut set, taken) = offered();
     create(&mut set, 6, "54");
