@@ -181,13 +181,13 @@ Examples:
     }
 
     fn metrics(run: &ForwardRun, page: &mut Page) {
-        // The workers publish them where a client can ask; without rules no client can.
-        let Some(console) = &run.console else { return };
-        let stats = console.live().sum();
+        let stats = run.live.sum();
         for fate in Fate::ALL {
             page.add(&table::FATES, &[("fate", fate.name())], stats.frames(*fate));
         }
-        page.add(&RULES, &[], console.rules().len() as u64);
+        if let Some(console) = &run.console {
+            page.add(&RULES, &[], console.rules().len() as u64);
+        }
     }
 
     fn finish(
@@ -322,4 +322,27 @@ fn config(arguments: &ForwardArguments, on: On<'_>) -> Config {
 /// The interface's own address, if it is an interface that has one now.
 fn own_mac(interface: &str) -> Option<Mac> {
     sysfs(interface, "address")?.parse().ok().filter(|mac: &Mac| mac.is_assignable())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stats;
+
+    #[test]
+    fn a_run_without_rules_shows_what_became_of_its_frames() {
+        let run = ForwardRun::new(Config::default(), None).unwrap();
+        let mut stats = Stats::default();
+        stats.count(Fate::Forwarded);
+        run.live.slot().publish(&stats);
+        let mut page = Page::new();
+        ForwardKind::metrics(&run, &mut page);
+        let page = page.render();
+        for fate in Fate::ALL {
+            let frames = u64::from(*fate == Fate::Forwarded);
+            let sample = format!("fate=\"{}\"}} {frames}\n", fate.name());
+            assert!(page.contains(&sample), "{sample}{page}");
+        }
+        assert!(!page.contains("laneway_forward_rules"), "{page}");
+    }
 }

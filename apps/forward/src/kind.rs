@@ -11,7 +11,7 @@
 //! either way.
 
 use crate::command::Talks;
-use crate::{Config, ConfigError, Console, Forward, KernelForward, Mode, Stats};
+use crate::{Config, ConfigError, Console, Forward, KernelForward, LiveStats, Mode, Stats};
 use laneway_core::{KernelHalf, LaneError};
 use laneway_flow::Offload;
 use laneway_kinds::{
@@ -32,6 +32,8 @@ pub struct ForwardRun {
     first: Forward,
     /// The console that answers about rules and frames while it runs; none where there are no rules and none can come.
     pub(crate) console: Option<Arc<Console>>,
+    /// What became of the frames so far, for that console and for clients of `--metrics`.
+    pub(crate) live: LiveStats,
     /// The clients that may talk to it, of a run by its arguments.
     pub(crate) talks: Talks,
 }
@@ -43,7 +45,8 @@ impl ForwardRun {
     /// [`ConfigError`] with the value and what to try.
     pub fn new(config: Config, console: Option<Arc<Console>>) -> Result<ForwardRun, ConfigError> {
         let first = Forward::new(config.clone())?;
-        Ok(ForwardRun { config, first, console, talks: Talks::default() })
+        let live = console.as_ref().map(|console| console.live().clone()).unwrap_or_default();
+        Ok(ForwardRun { config, first, console, live, talks: Talks::default() })
     }
 }
 
@@ -112,13 +115,12 @@ impl AppKind for ForwardKind {
     }
 
     fn frames(run: &ForwardRun, place: Place<'_>) -> Result<Forward, LaneError> {
-        let mut app = run.first.beside();
+        let mut app = run.first.beside().with_live(run.live.slot());
         if let Some(console) = &run.console {
             // A change of rules waits for this worker from now on.
             app = app.with_rules(
                 console.rules().feed().expect("rules of user space").with_bell(place.bell),
             );
-            app = app.with_live(console.live().slot());
         }
         Ok(app)
     }
@@ -134,11 +136,7 @@ impl AppKind for ForwardKind {
             .map(|console| console.rules().kernel_feed().expect("rules of the kernel half"))
             .map(|feed| feed.with_bell(place.bell));
         let app = KernelForward::new(&run.config, place.ifindexes, feed);
-        let app = app.expect("`check_on` has passed it");
-        Ok(match &run.console {
-            Some(console) => app.with_live(console.live().slot()),
-            None => app,
-        })
+        Ok(app.expect("`check_on` has passed it").with_live(run.live.slot()))
     }
 
     fn sample_half() -> Option<KernelHalf> {
