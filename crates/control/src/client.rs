@@ -2,6 +2,7 @@
 
 use crate::REFUSED;
 use crate::rights::{Wire, send};
+use crate::socket::connect;
 use rustix::net::{SocketAddrAny, getpeername};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -91,9 +92,8 @@ impl Client {
     /// # Errors
     /// No app listens at `path`, or not to this user.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let socket = UnixStream::connect(path).and_then(|socket| {
+        let socket = connect(path, Some(ANSWER_WAIT)).and_then(|socket| {
             socket.set_read_timeout(Some(ANSWER_WAIT))?;
-            socket.set_write_timeout(Some(ANSWER_WAIT))?;
             Ok(socket)
         });
         let socket =

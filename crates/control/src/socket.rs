@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsoc
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,6 +30,9 @@ pub const CLIENTS_MAX: usize = 8;
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 /// After a client could not be accepted: descriptors may be short, and come back.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often a folder that another program has locked is asked for, and how long apart.
+const LOCK_TRIES: usize = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -66,7 +69,9 @@ impl ControlSocket {
         // Two programs that find the same leftover must not replace each other's: one at a time.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(os)?;
-        folder.lock().map_err(os)?;
+        lock(&folder).map_err(|why| {
+            cannot(&why, "choose a path in a folder that only you may open, or end that program (lslocks)")
+        })?;
         let listener = match bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 make_room(path).map_err(|why| cannot(&why, "choose another path"))?;
@@ -180,13 +185,44 @@ fn make_room(path: &Path) -> Result<(), String> {
     if !file.file_type().is_socket() {
         return Err("a file that is no socket is there".to_owned());
     }
-    match UnixStream::connect(path) {
+    match connect(path, None) {
         Ok(_) => Err("another program is listening there".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err("a program is listening there that answers no client".to_owned())
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|error| error.to_string())
         }
         Err(error) => Err(format!("a socket is there that cannot be asked: {error}")),
     }
+}
+
+/// Connects to the socket at `path`, which may take so long where as many clients as it may keep wait to be accepted;
+/// `WouldBlock` if none was accepted by then. None: no time at all.
+pub(crate) fn connect(path: &Path, wait: Option<Duration>) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = match wait {
+        None => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(_) => SocketFlags::CLOEXEC,
+    };
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = UnixStream::from(socket);
+    socket.set_write_timeout(wait)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Locks a folder: only while a socket's file is made there, so one that stays locked is another program's doing.
+fn lock(folder: &File) -> Result<(), String> {
+    for _ in 0..LOCK_TRIES {
+        match folder.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error.to_string()),
+        }
+    }
+    Err("another program keeps its folder locked".to_owned())
 }
 
 /// Ends with it: the thread that accepts, and every conversation behind its present answer.

@@ -377,3 +377,33 @@ fn a_successor_may_spell_the_path_otherwise() {
     }
     fs::remove_file(&link).unwrap();
 }
+
+#[test]
+fn a_folder_that_another_program_keeps_locked_is_no_reason_to_hang() {
+    let folder = path("locked");
+    fs::create_dir(&folder).unwrap();
+    let held = File::open(&folder).unwrap();
+    held.lock().unwrap();
+    let path = folder.join("a.sock");
+    let refused = ControlSocket::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("keeps its folder locked"), "{refused}");
+    held.unlock().unwrap();
+    drop(ControlSocket::open(&path).unwrap());
+    fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn a_program_that_accepts_no_client_is_neither_removed_nor_waited_for() {
+    let path = path("stuck");
+    let _stuck = bind(&path).unwrap();
+    // As many as wait to be accepted, and no more.
+    let mut waiting = Vec::new();
+    while let Ok(client) = connect(&path, None) {
+        waiting.push(client);
+    }
+    let refused = ControlSocket::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("answers no client"), "{refused}");
+    let error = connect(&path, Some(Duration::from_millis(10))).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    fs::remove_file(&path).unwrap();
+}
