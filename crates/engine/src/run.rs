@@ -147,7 +147,11 @@ fn report(
     let ports = ports(lane)
         .into_iter()
         .take(ports_max)
-        .map(|port| PortReport { caps: lane.caps(port).clone(), counters: lane.counters(port) })
+        .map(|port| {
+            // In this order: a lane writes facts when it is asked for counters.
+            let counters = lane.counters(port);
+            PortReport { caps: lane.caps(port).clone(), counters }
+        })
         .collect();
     pace.report(lane.name(), ended, (ports, lane.past()), of_app)
 }

@@ -140,6 +140,7 @@ impl Lane for Script {
         &self.caps
     }
     fn counters(&mut self, _: PortId) -> Counters {
+        self.caps.fact("received", self.counters.rx_frames);
         self.counters.clone()
     }
 }
@@ -339,6 +340,18 @@ fn every_message_is_seen_and_the_end_of_all_ends_the_run() {
         assert_eq!((report.ended, report.lane.as_str()), (Ended::Exhausted, "script"));
         assert_eq!((report.counters().rx_frames, report.app.rx_frames), (100, 100), "{idle}");
         assert_eq!(report.clock, ClockDomain::Virtual);
+    });
+}
+
+/// The facts of a report were those of the reading before.
+#[test]
+fn a_report_has_the_facts_that_a_lane_writes_when_it_counts() {
+    each(|shape, idle| {
+        let mut lane = Script { ends: true, ..Script::new([0, 1, 2]) };
+        let mut app = Probe::default();
+        let report = run(shape, &mut lane, &mut app, idle, &Control::default()).unwrap();
+        let facts = &report.ports[0].caps.facts;
+        assert_eq!(facts.get("received").map(String::as_str), Some("3"), "{shape:?} {idle}");
     });
 }
 
