@@ -41,7 +41,7 @@ pub use interface::{
 };
 pub use links::{Link, LinkWatch, Links};
 pub use neighbour::NeighbourTable;
-pub use plan::{SocketOptions, apply_plan, hears_errors, is_of_one_host};
+pub use plan::{SocketOptions, apply_plan, hears_errors, is_icmp_error, is_of_one_host};
 pub use process::{NoProcess, Process, Usage};
 pub use release::{is_older_than, release};
 pub use repairs::{Repairs, finish_checksums, reason_not_to_send};

@@ -33,6 +33,25 @@ pub fn hears_errors(plan: &PortPlan) -> bool {
     plan.tells_full_queue || plan.when_full != WhenFull::Newest
 }
 
+/// True for the error codes that the kernel makes of ICMP errors. A socket that hears errors returns one of them at its
+/// next call, whatever that is for: it is about a datagram that left earlier. The kernel's tables are
+/// `icmp_err_convert` (net/ipv4/icmp.c) and `tab_unreach` (net/ipv6/icmp.c), beside them EMSGSIZE and EPROTO.
+pub fn is_icmp_error(code: c_int) -> bool {
+    matches!(
+        code,
+        libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::EACCES
+            | libc::EMSGSIZE
+            | libc::EPROTO
+            | libc::ENOPROTOOPT
+            | libc::EOPNOTSUPP
+    )
+}
+
 /// True for an address that is that of one host: not that of all, and no group's.
 pub fn is_of_one_host(address: SocketAddr) -> bool {
     !address.ip().is_unspecified() && !address.ip().is_multicast()

@@ -11,6 +11,7 @@ use crate::{
     sys::{self, Name},
 };
 use laneway_core::{Counters, DropReason};
+use laneway_linux::is_icmp_error;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -214,16 +215,5 @@ impl Inbox {
 
 /// True for errors that tell of something else than this receive.
 fn is_stale(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::EINTR
-                | libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::EMSGSIZE
-                | libc::EPROTO
-                | libc::ENOPROTOOPT
-        )
-    )
+    error.raw_os_error().is_some_and(|code| code == libc::EINTR || is_icmp_error(code))
 }

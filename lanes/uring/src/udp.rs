@@ -41,7 +41,7 @@ use laneway_core::{
     PayloadKey, PortId, PortMask, PortPlan, Turn, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, WallClock, hears_errors, monotonic_ns};
+use laneway_linux::{Groups, WallClock, hears_errors, is_icmp_error, monotonic_ns};
 use laneway_spec::LaneSpec;
 use out::{Out, Way};
 use port::{Closing, NO_SOCKET, Port, source, template};
@@ -308,18 +308,10 @@ fn emptied(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'static>> {
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
-/// True for errors that may tell of a datagram that left earlier.
+/// True for errors of a send that may be about a datagram that left earlier.
 fn is_late(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::EPROTO
-                | libc::ENOPROTOOPT
-        )
-    )
+    // One that is too long is mostly the one that is sent.
+    error.raw_os_error().is_some_and(|code| is_icmp_error(code) && code != libc::EMSGSIZE)
 }
 
 /// Datagrams in a train.

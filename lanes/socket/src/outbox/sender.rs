@@ -8,7 +8,7 @@ use crate::{
     train::{Cursor, Memory, Message, PIECES_MAX, Trains, Travels},
 };
 use laneway_core::DropReason;
-use laneway_linux::Delayed;
+use laneway_linux::{Delayed, is_icmp_error};
 use std::os::fd::AsFd;
 
 /// The headers of one send call.
@@ -258,9 +258,10 @@ pub(super) fn keep(exit: &mut Exit, mut cursor: Cursor, memories: [&[u8]; 2]) {
     }
 }
 
-/// True for errors that may tell of a datagram that left earlier.
+/// True for errors of a send that may be about a datagram that left earlier.
 pub(super) fn is_late(error: i32) -> bool {
-    matches!(error, libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EPROTO | libc::ENOPROTOOPT)
+    // One that is too long is mostly the one that is sent.
+    is_icmp_error(error) && error != libc::EMSGSIZE
 }
 
 pub(super) fn why_dropped(error: i32) -> DropReason {

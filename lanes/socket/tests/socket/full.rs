@@ -13,6 +13,7 @@ use laneway_testkit::{
     skip,
 };
 use std::{
+    fs,
     net::{SocketAddr, UdpSocket},
     time::Duration,
 };
@@ -266,6 +267,104 @@ fn refused() -> Option<Refused> {
     let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
     let port = lane.open_port(&plan).expect("opens");
     Some(Refused { to: address(&far), lane, port, far, closed })
+}
+
+/// How long a far end waits for what was sent: a busy machine delivers late.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
+/// A network beyond the router, all of which it refuses to reach (RFC 4443, section 3.1, code 1).
+const PROHIBITED: &str = "fd00:80::/64";
+const IN_PROHIBITED: &str = "[fd00:80::1]:9";
+
+/// The world of a port in front of a router. The test's thread is where the port is.
+struct Routed {
+    _inside: Inside,
+    _cable: VethPair,
+    _namespaces: [Namespace; 2],
+}
+
+/// A port that receives reports of what became of its datagrams, with a router between it and other networks. `far` is
+/// a socket of the router.
+fn routed() -> Result<(Refused, Routed), String> {
+    can_create().map_err(|e| e.to_string())?;
+    let create = |label| Namespace::create(label).map_err(|e| e.to_string());
+    let (near, far) = (create("routed-a")?, create("routed-b")?);
+    let end = |side: u8| {
+        let mac = Mac([0x02, 0x4c, 0x57, 0x23, 0, side]);
+        VethEnd::new(mac, &[&format!("fd00:79::{side}/64")]).expect("an address")
+    };
+    let options = VethOptions { a: end(1), b: end(2), ..VethOptions::default() };
+    let cable = VethPair::create(&near, "near0", &far, "far0", &options);
+    let cable = cable.map_err(|e| e.to_string())?;
+    let setting = |name: &str, value: &str| {
+        let written = far.enter(|| fs::write(format!("/proc/sys/net/ipv6/{name}"), value));
+        written.expect("a namespace").unwrap_or_else(|e| panic!("{name}: {e}"));
+    };
+    setting("conf/all/forwarding", "1");
+    // No time has to pass between two errors.
+    setting("icmp/ratelimit", "0");
+    let route = |namespace: &Namespace, words: &[&str]| {
+        let added = namespace.command("ip").args(["-6", "route", "add"]).args(words).status();
+        assert!(added.is_ok_and(|status| status.success()), "ip -6 route add {words:?}");
+    };
+    route(&near, &["default", "via", "fd00:79::2"]);
+    route(&far, &["prohibit", PROHIBITED]);
+    let bind = || UdpSocket::bind("[fd00:79::2]:7000");
+    let socket = far.enter(bind).expect("a namespace").expect("a free port");
+    socket.set_read_timeout(PATIENCE).expect("a socket has timeouts");
+    let inside = Inside::enter(&near);
+    let mut lane = kernel_lane::open(&[]).map_err(|e| e.to_string())?;
+    let at = "[fd00:79::1]:0".parse().expect("an address");
+    let plan = PortPlan { tells_full_queue: true, ..PortPlan::at(at) };
+    let port = lane.open_port(&plan).expect("opens");
+    let to = socket.local_addr().expect("it is bound");
+    let closed = IN_PROHIBITED.parse().expect("an address");
+    let routed = Routed { _inside: inside, _cable: cable, _namespaces: [near, far] };
+    Ok((Refused { lane, port, far: socket, to, closed }, routed))
+}
+
+/// One such error cost lane `socket` the datagram behind it, and 65 of them ended lane `uring`.
+#[test]
+fn what_a_router_refuses_costs_no_lane_and_no_other_datagram() {
+    let (refused, _routed) = match routed() {
+        Ok(routed) => routed,
+        Err(reason) => return skip(reason),
+    };
+    let closed = refused.closed;
+    errors_cost_nothing(refused, |_| closed, 10);
+}
+
+/// Sends datagrams that are answered by errors, and in front of each call that may return one, nothing or another
+/// datagram, which has to arrive.
+fn errors_cost_nothing(refused: Refused, closed: impl Fn(u8) -> SocketAddr, bytes: usize) {
+    const ROUNDS: u8 = 100;
+    let Refused { mut lane, port, far, to, .. } = refused;
+    let mut probe = DatagramProbe::new(Answer::Nothing);
+    // The error comes with a receive at first, and then with a send.
+    for sends_to_far in [false, true] {
+        for number in 0..ROUNDS {
+            let dead = TickSend::exact(port, closed(number), vec![number; bytes]);
+            let living = sends_to_far.then(|| TickSend::exact(port, to, vec![number; 10]));
+            for send in [dead].into_iter().chain(living) {
+                probe.on_tick = vec![send];
+                let turn = Turn { now_ns: MonotonicClock.now_ns() };
+                lane.tick(&mut probe, turn).expect("the lane sends");
+            }
+            let mut buffer = [0; 16];
+            if sends_to_far {
+                let received = far.recv(&mut buffer);
+                assert_eq!(received.ok(), Some(10), "{number}: {:?}", lane.counters(port));
+                assert_eq!(buffer[0], number);
+            }
+            // A kernel sends a thousand errors a second at most.
+            std::thread::sleep(Duration::from_millis(2));
+            lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+        }
+    }
+    let counters = lane.counters(port);
+    assert_eq!((counters.tx_frames, counters.lost()), (3 * u64::from(ROUNDS), 0), "{counters:?}");
+    lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+    let wake = lane.wait(Duration::from_millis(2)).expect("the lane waits");
+    assert_eq!(wake, laneway_core::Wake::Timeout, "the errors were taken");
 }
 
 #[test]

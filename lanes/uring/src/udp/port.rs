@@ -15,7 +15,7 @@ use crate::{
 };
 use laneway_core::{CapsReport, Counters, Datagram, DropReason, PayloadKey, PortId};
 use laneway_kinds::place_of;
-use laneway_linux::{Groups, WallClock};
+use laneway_linux::{Groups, WallClock, is_icmp_error};
 use std::{
     collections::VecDeque,
     io, mem,
@@ -128,7 +128,7 @@ impl Port {
                     }
                     // A look has taken everything; an armed one ends because it was cancelled.
                     Some(libc::EAGAIN | libc::ECANCELED) => (),
-                    _ if self.hears_errors && is_late(&error) => {
+                    Some(code) if self.hears_errors && is_icmp_error(code) => {
                         sys::drain_errors(self.socket.as_fd());
                     }
                     _ => {
