@@ -125,11 +125,11 @@ impl Oldest {
         taken > 0
     }
 
-    /// The message has been sent or not. `is_late` tells the errors of earlier datagrams.
+    /// The message has been sent or not. `may_be_late` knows the errors that earlier datagrams may have caused.
     pub(crate) fn ended(
         &mut self,
         outcome: &Outcome,
-        is_late: impl Fn(&io::Error) -> bool,
+        may_be_late: impl Fn(&io::Error) -> bool,
         counters: &mut Counters,
     ) -> Then {
         let Err(error) = &outcome.result else {
@@ -144,7 +144,10 @@ impl Oldest {
             (self.is_refused, self.is_cautious, self.has_grown) = (true, true, false);
             return Then::Nothing;
         }
-        if is_late(error) && self.repeats < REPEATS_MAX {
+        // What is itself too long is so the next time, too.
+        let is_too_long = error.raw_os_error() == Some(libc::EMSGSIZE);
+        let repeats_max = if is_too_long { 1 } else { REPEATS_MAX };
+        if may_be_late(error) && self.repeats < repeats_max {
             self.repeats += 1;
             self.backlog.lend(0);
             return Then::DrainErrors;
@@ -242,8 +245,9 @@ mod tests {
             if error == 0 {
                 self.sent.extend(numbers);
             }
-            let is_late = |error: &io::Error| error.raw_os_error() == Some(libc::EHOSTUNREACH);
-            let then = self.oldest.ended(&outcome, is_late, &mut self.counters);
+            let late = [libc::EHOSTUNREACH, libc::EMSGSIZE].map(Some);
+            let may_be_late = |error: &io::Error| late.contains(&error.raw_os_error());
+            let then = self.oldest.ended(&outcome, may_be_late, &mut self.counters);
             if let Then::Shorten(bytes_max) = then {
                 self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
             }
@@ -306,6 +310,19 @@ mod tests {
         assert_eq!(world.offer(libc::EHOSTUNREACH, |_| ()), Some(Then::Nothing));
         assert_eq!(world.counters.drops(DropReason::NoRoute), 1);
         assert!(world.oldest.is_empty());
+    }
+
+    #[test]
+    fn what_is_too_long_is_tried_once_more_before_it_is_its_own_fault() {
+        let Some(mut world) = World::new(100_000) else { return };
+        (0..3).for_each(|number| world.push(number, 1, 1300));
+        assert_eq!(world.offer(libc::EMSGSIZE, |_| ()), Some(Then::DrainErrors));
+        assert!(world.offer(0, |_| ()).is_some());
+        assert_eq!((&world.sent[..], &world.messages[..]), (&[0, 1, 2][..], &[3, 3][..]), "whole");
+        (3..6).for_each(|number| world.push(number, 1, 1300));
+        assert_eq!(world.offer(libc::EMSGSIZE, |_| ()), Some(Then::DrainErrors));
+        assert_eq!(world.offer(libc::EMSGSIZE, |_| ()), Some(Then::Shorten(1232)));
+        assert_eq!(world.counters.lost(), 0);
     }
 
     proptest! {

@@ -241,6 +241,7 @@ impl UringUdp {
             failures: 0,
             rearms: 0,
             segment_bytes_max: if trains { usize::MAX } else { 0 },
+            is_in_doubt: false,
             fallbacks: 0,
             zero_copies: 0,
             drops: 0,
@@ -308,7 +309,7 @@ fn emptied(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'static>> {
     batch.into_iter().map(|_| unreachable!("it was cleared")).collect()
 }
 
-/// True for errors of a send that may be about a datagram that left earlier.
+/// True for errors of a send that are most likely about a datagram that left earlier.
 fn is_late(error: &io::Error) -> bool {
     // One that is too long is mostly the one that is sent.
     error.raw_os_error().is_some_and(|code| is_icmp_error(code) && code != libc::EMSGSIZE)

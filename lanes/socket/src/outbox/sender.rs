@@ -9,7 +9,7 @@ use crate::{
 };
 use laneway_core::DropReason;
 use laneway_linux::{Delayed, is_icmp_error};
-use std::os::fd::AsFd;
+use std::{mem, os::fd::AsFd};
 
 /// The headers of one send call.
 pub(super) struct Sender {
@@ -43,6 +43,7 @@ impl Sender {
     ) {
         let mut cursor = Cursor::default();
         let mut repeats = 0;
+        let mut is_in_doubt = false;
         if exit.is_delayed() {
             // What was queued before goes first.
             self.drain(exit, transmit);
@@ -60,6 +61,7 @@ impl Sender {
             let sent = unsafe { transmit.transmit(exit.socket.as_fd(), &mut self.messages) };
             match sent.map_err(|e| e.raw_os_error().unwrap_or_default()) {
                 Ok(taken) => {
+                    is_in_doubt = false;
                     for message in &self.planned[..taken] {
                         exit.counters.tx_frames += message.segments as u64;
                         exit.counters.tx_bytes += message.bytes as u64;
@@ -77,11 +79,15 @@ impl Sender {
                 Err(error) if exit.hears_errors && is_late(error) && repeats < REPEATS_MAX => {
                     repeats += 1;
                 }
+                // What is itself too long is so the next time, too.
+                Err(libc::EMSGSIZE)
+                    if exit.hears_errors && !mem::replace(&mut is_in_doubt, true) => {}
                 Err(error @ (libc::EAGAIN | libc::ENOBUFS)) if exit.backlog.is_some() => {
                     exit.backlog.iter_mut().for_each(|backlog| backlog.refused(why_dropped(error)));
                     return keep(exit, cursor, memories);
                 }
                 Err(error) => {
+                    is_in_doubt = false;
                     let message = &self.planned[0];
                     let train = exit.trains.train_mut(message);
                     match error {
@@ -108,7 +114,7 @@ impl Sender {
 
     /// Sends what waits in the backlog, until the kernel takes no more.
     pub(super) fn drain(&mut self, exit: &mut Exit, transmit: &mut impl Transmit) {
-        let mut repeats = 0;
+        let (mut repeats, mut is_in_doubt) = (0, false);
         let Exit { backlog: Some(backlog), counters, socket, hears_errors, .. } = exit else {
             return;
         };
@@ -120,6 +126,7 @@ impl Sender {
             let sent = unsafe { transmit.transmit(socket.as_fd(), &mut self.messages) };
             match sent.map_err(|e| e.raw_os_error().unwrap_or_default()) {
                 Ok(_) => {
+                    is_in_doubt = false;
                     counters.tx_frames += 1;
                     counters.tx_bytes += item.payload.len() as u64;
                     backlog.pop();
@@ -131,7 +138,9 @@ impl Sender {
                 Err(error) if *hears_errors && is_late(error) && repeats < REPEATS_MAX => {
                     repeats += 1
                 }
+                Err(libc::EMSGSIZE) if *hears_errors && !mem::replace(&mut is_in_doubt, true) => {}
                 Err(error) => {
+                    is_in_doubt = false;
                     counters.drop_one(why_dropped(error));
                     backlog.pop();
                 }
@@ -258,7 +267,7 @@ pub(super) fn keep(exit: &mut Exit, mut cursor: Cursor, memories: [&[u8]; 2]) {
     }
 }
 
-/// True for errors of a send that may be about a datagram that left earlier.
+/// True for errors of a send that are most likely about a datagram that left earlier.
 pub(super) fn is_late(error: i32) -> bool {
     // One that is too long is mostly the one that is sent.
     is_icmp_error(error) && error != libc::EMSGSIZE

@@ -13,6 +13,7 @@ use laneway_testkit::{
     skip,
 };
 use std::{
+    cell::Cell,
     fs,
     net::{SocketAddr, UdpSocket},
     time::Duration,
@@ -274,6 +275,9 @@ const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 /// A network beyond the router, all of which it refuses to reach (RFC 4443, section 3.1, code 1).
 const PROHIBITED: &str = "fd00:80::/64";
 const IN_PROHIBITED: &str = "[fd00:80::1]:9";
+/// Another, to which it sends on nothing longer than a link must take, and says so of each host anew.
+const NARROW: &str = "fd00:81::/64";
+const LINK_BYTES_MIN: &str = "1280";
 
 /// The world of a port in front of a router. The test's thread is where the port is.
 struct Routed {
@@ -308,6 +312,7 @@ fn routed() -> Result<(Refused, Routed), String> {
     };
     route(&near, &["default", "via", "fd00:79::2"]);
     route(&far, &["prohibit", PROHIBITED]);
+    route(&far, &[NARROW, "dev", "far0", "mtu", "lock", LINK_BYTES_MIN]);
     let bind = || UdpSocket::bind("[fd00:79::2]:7000");
     let socket = far.enter(bind).expect("a namespace").expect("a free port");
     socket.set_read_timeout(PATIENCE).expect("a socket has timeouts");
@@ -331,6 +336,22 @@ fn what_a_router_refuses_costs_no_lane_and_no_other_datagram() {
     };
     let closed = refused.closed;
     errors_cost_nothing(refused, |_| closed, 10);
+}
+
+/// The error is the one of a datagram that is itself too long, and cost the one behind it.
+#[test]
+fn what_a_router_finds_too_long_costs_no_other_datagram() {
+    let (refused, _routed) = match routed() {
+        Ok(routed) => routed,
+        Err(reason) => return skip(reason),
+    };
+    let hosts = Cell::new(0u16);
+    let next = |_| {
+        hosts.set(hosts.get() + 1);
+        let address = format!("[fd00:81::{:x}]:9", hosts.get());
+        address.parse().expect("an address")
+    };
+    errors_cost_nothing(refused, next, 1400);
 }
 
 /// Sends datagrams that are answered by errors, and in front of each call that may return one, nothing or another

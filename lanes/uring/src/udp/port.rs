@@ -46,6 +46,8 @@ pub(super) struct Port {
     pub(super) rearms: u64,
     /// Trains of segments up to this length; 0 when they are off.
     pub(super) segment_bytes_max: usize,
+    /// The last train was refused as too long, which may have been about another datagram.
+    pub(super) is_in_doubt: bool,
     pub(super) fallbacks: u64,
     pub(super) zero_copies: u64,
     /// The socket's own count of drops, as last read, and its sum: the kernel's wraps.
@@ -162,16 +164,15 @@ impl Port {
         completion: Completion,
     ) {
         self.zero_copies += u64::from(completion.has_more());
-        let counters = &mut self.counters;
-        if self.hears_errors
-            && matches!(&outcome.result, Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE))
-        {
+        if self.hears_errors && outcome.result.as_ref().is_err_and(is_too_long) {
             // The kernel queues it for sockets that ask as well, and wakes receives until it is taken.
             sys::drain_errors(self.socket.as_fd());
         }
         if let Some(oldest) = &mut self.oldest {
-            let is_late = |error: &io::Error| self.hears_errors && is_late(error);
-            match oldest.ended(&outcome, is_late, counters) {
+            let may_be_late = |error: &io::Error| {
+                self.hears_errors && error.raw_os_error().is_some_and(is_icmp_error)
+            };
+            match oldest.ended(&outcome, may_be_late, &mut self.counters) {
                 Then::Nothing => (),
                 Then::DrainErrors => sys::drain_errors(self.socket.as_fd()),
                 Then::Shorten(bytes_max) => {
@@ -182,13 +183,14 @@ impl Port {
             return;
         }
         match outcome.result {
-            Err(error) if self.hears_errors && is_late(&error) => {
+            Err(error) if self.hears_errors && self.may_be_late(&error, outcome.segments) => {
                 sys::drain_errors(self.socket.as_fd());
                 self.send_apart(trains, slot);
             }
             Ok(_) => {
-                counters.tx_frames += outcome.segments as u64;
-                counters.tx_bytes += outcome.bytes as u64;
+                self.is_in_doubt &= outcome.segments == 1;
+                self.counters.tx_frames += outcome.segments as u64;
+                self.counters.tx_bytes += outcome.bytes as u64;
             }
             Err(error) => match fall_back(&error, outcome.segment_bytes) {
                 Some(bytes_max) if outcome.segments > 1 => {
@@ -196,9 +198,16 @@ impl Port {
                     self.fallbacks += 1;
                     self.send_apart(trains, slot);
                 }
-                _ => counters.drop_many(drop_reason(&error), outcome.segments as u64),
+                _ => self.counters.drop_many(drop_reason(&error), outcome.segments as u64),
             },
         }
+    }
+
+    /// True for the error of a message of `segments` that is sent once more, one by one, because it may be about a
+    /// datagram that left earlier. A train that is itself too long is so the next time, too.
+    fn may_be_late(&mut self, error: &io::Error, segments: usize) -> bool {
+        is_late(error)
+            || is_too_long(error) && (segments == 1 || !mem::replace(&mut self.is_in_doubt, true))
     }
 
     /// Sends the datagrams of a slot once more, one by one.
@@ -217,7 +226,12 @@ impl Port {
                 counters.tx_frames += 1;
                 counters.tx_bytes += bytes as u64;
             }
-            Err(error) => counters.drop_one(drop_reason(&error)),
+            Err(error) => {
+                if *hears_errors && is_too_long(&error) {
+                    sys::drain_errors(socket);
+                }
+                counters.drop_one(drop_reason(&error));
+            }
         });
     }
 
@@ -238,6 +252,11 @@ impl Port {
             self.drops_read = read;
         }
     }
+}
+
+/// True for the answer to what is longer than an interface or a path takes.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
 /// Stands for the socket of a port that receives no more: a cancel names none.
