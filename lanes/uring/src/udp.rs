@@ -103,6 +103,8 @@ struct Core {
     /// Where an app writes what goes into a queue; empty until there is one.
     scratch: Vec<u8>,
     buffers: Buffers,
+    /// Datagrams (trains) of a port that are shown at a time.
+    batch_max: usize,
     /// Marks a payload with its buffer.
     key: PayloadKey,
     /// The readers of each buffer that is ours: the app, and messages in flight.
@@ -161,6 +163,7 @@ impl UringUdp {
                 scratch: Vec::new(),
                 holds: vec![0; usize::from(config.provided.count)].into_boxed_slice(),
                 buffers,
+                batch_max,
                 key: PayloadKey::unique(),
                 trains,
                 template,
@@ -266,12 +269,12 @@ impl UringUdp {
 
     /// Shows the app one batch of a port; returns how many datagrams it saw.
     fn show<A: DatagramApp>(&mut self, id: PortId, app: &mut A, clock: &impl Clock) -> usize {
-        let Core { ports, buffers, holds, key, .. } = &mut self.core;
+        let Core { ports, buffers, batch_max, holds, key, .. } = &mut self.core;
         let Some(port) = ports.get_mut(id) else { return 0 };
         let now_ns = clock.now_ns();
         let mut batch: Vec<Datagram<'_>> = mem::take(&mut self.batch);
         let mut datagrams = 0;
-        while batch.len() < self.config.sockets.batch {
+        while batch.len() < *batch_max {
             let Some(arrival) = port.arrivals.pop_front() else { break };
             holds[usize::from(arrival.buffer)] = 1;
             self.shown.push(arrival.buffer);
@@ -433,14 +436,20 @@ impl Core {
         self.ask(|port| port.receiving.rest());
     }
 
-    /// Asks for a step of every port that needs looking after.
+    /// Asks for a step of every port that needs looking after. All receive into the same buffers, and one that
+    /// has a batch to show takes no more of them.
     fn ask(&mut self, step: impl Fn(&mut Port) -> Option<Step>) {
-        let Core { restless, ports, ring, buffers, template, .. } = self;
+        let Core { restless, ports, ring, buffers, batch_max, template, .. } = self;
         buffers.publish();
         let header = template.at_typed::<libc::msghdr>(0);
+        if restless.len() > 1 {
+            // Another is first each time, or one whose datagrams fill all buffers would starve the rest.
+            restless.rotate_left(1);
+        }
         restless.retain(|id| {
             let Some(port) = ports.get_mut(*id) else { return false };
-            let step = step(port);
+            let has_batch = port.arrivals.len() >= *batch_max;
+            let step = step(port).filter(|step| !has_batch || *step == Step::Cancel);
             let source = source(*id, port.socket.as_raw_fd());
             // SAFETY: the ring keeps the template, which was written before the first request.
             unsafe { port.receiving.ask(step, ring, buffers, source, header) };

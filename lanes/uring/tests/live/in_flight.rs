@@ -124,6 +124,42 @@ fn running_out_of_buffers_delays_datagrams_and_loses_none() {
     assert_ne!(lane.caps(PORT).facts["rearms"], "0", "two buffers were enough for 300");
 }
 
+/// Ports were asked in a fixed order, and the first took every buffer that was given back.
+#[test]
+fn a_port_that_is_flooded_leaves_buffers_to_another() {
+    const SENT: usize = 10;
+    /// Turns of eight datagrams of a port.
+    const TURNS: usize = 40;
+    let Some(world) = world() else { return };
+    for spec in ["uring:batch=8,buffers=64", "uring:batch=8,buffers=64,gro"] {
+        let parsed = spec.parse().expect("well formed");
+        let lane = world.inside(|| UringUdp::open(&parsed, &[anywhere(); 2]));
+        let mut lane = lane.unwrap_or_else(|e| panic!("{e}"));
+        let far = world.inside(|| UdpSocket::bind(anywhere()).expect("the namespace is ours"));
+        let [flooded, other] = [0, 1].map(|port| lane.local_addr(PortId(port)));
+        let mut probe = DatagramProbe::new(Answer::Nothing);
+        // Both as armed receives and, behind so many turns with traffic, as looks.
+        for round in 0..4 {
+            for turn in 0..TURNS {
+                // More than there are buffers waits before each turn.
+                for _ in 0..if turn == 0 { 200 } else { 8 } {
+                    far.send_to(&[1; 100], flooded).expect("the far end sends");
+                }
+                if turn == 5 {
+                    for _ in 0..SENT {
+                        far.send_to(&[2; 100], other).expect("the far end sends");
+                    }
+                }
+                lane.serve(&mut probe, &MonotonicClock).expect("the lane serves");
+            }
+            let of_other = probe.seen.iter().filter(|seen| seen.ingress == PortId(1)).count();
+            assert_eq!(of_other, SENT, "{spec}, round {round}: of {}", probe.seen.len());
+            assert!(probe.seen.len() >= SENT + TURNS, "{spec}, round {round}: was it flooded?");
+            probe.seen.clear();
+        }
+    }
+}
+
 #[test]
 fn a_burst_waits_for_its_worker() {
     /// Ten times what a socket holds that is asked for nothing (208 KiB), beside the 512 buffers of the ring.
