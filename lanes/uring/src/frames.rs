@@ -36,12 +36,12 @@ use crate::{
     token::{self, Kind},
     udp::check_ports,
 };
-use exits::{Exits, GatherMessage, Send};
+use exits::{Exits, GatherMessage, Queue, Send};
 use laneway_core::{
     Bell, Burst, CapsReport, ClockDomain, Counters, DropReason, FrameLane, FrameSpan, GATHERED_MAX,
     HEADROOM_BYTES_MIN, Lane, LaneError, PortId, Region, Verdict, Wake,
 };
-use laneway_linux::{Interface, Stall, TAG_BYTES, monotonic_ns, reason_not_to_send};
+use laneway_linux::{Interface, TAG_BYTES, monotonic_ns, reason_not_to_send};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
@@ -187,9 +187,7 @@ impl UringFrames {
                 sends: vec![Send::default(); sends].into_boxed_slice(),
                 messages,
                 free_sends: (0..sends as u32).rev().collect(),
-                again: VecDeque::with_capacity(sends),
-                is_full: false,
-                stall: Stall::default(),
+                queues: (0..count).map(|_| Queue::new(sends)).collect(),
                 asked: 0,
                 ring: grant.ring,
             },
@@ -276,36 +274,49 @@ impl UringFrames {
         }
     }
 
-    /// Offers again what a full queue refused: the first alone while the queue takes nothing. What it
-    /// has refused for too long is counted.
+    /// Offers each queue again what it refused: the first alone while it takes nothing. What it has refused
+    /// for too long is counted.
     fn offer_again(&mut self) {
-        if self.exits.again.is_empty() {
+        if !self.exits.are_kept() {
             return;
         }
-        if !self.exits.stall.is_bearable(monotonic_ns()) {
-            while let Some(number) = self.exits.again.pop_front() {
-                let Send { ingress, egress, frame, .. } = self.exits.sends[number as usize];
-                self.exits.counters[egress].drop_one(DropReason::TxRefused);
-                self.exits.free_sends.push(number);
-                self.ports[ingress].release(frame);
+        let now_ns = monotonic_ns();
+        let mut is_one_full = false;
+        for egress in 0..self.exits.queues.len() {
+            let Queue { again, is_full, stall } = &mut self.exits.queues[egress];
+            if again.is_empty() {
+                continue;
             }
-            return;
+            if !stall.is_bearable(now_ns) {
+                self.refuse_again(egress);
+                continue;
+            }
+            is_one_full |= *is_full;
+            let offered = if *is_full { 1 } else { again.len() };
+            for _ in 0..offered {
+                let Some(number) = self.exits.queues[egress].again.pop_front() else { break };
+                let Send { ingress, .. } = self.exits.sends[number as usize];
+                // SAFETY: the send has not ended, so the use that it was counted for still keeps its buffer.
+                if !unsafe { self.exits.ask_to_send(number, &self.ports[ingress].memory) } {
+                    self.exits.queues[egress].again.push_front(number);
+                    break;
+                }
+                self.exits.counters[egress].tx_retries += 1;
+            }
         }
-        let mut offered = self.exits.again.len();
-        if self.exits.is_full {
-            offered = 1;
+        if is_one_full {
             // What empties the queue may need this CPU: a softirq thread, or the far end.
             std::thread::yield_now();
         }
-        for _ in 0..offered {
-            let Some(number) = self.exits.again.pop_front() else { break };
-            let Send { ingress, egress, .. } = self.exits.sends[number as usize];
-            // SAFETY: the send has not ended, so the use that it was counted for still keeps its buffer.
-            if !unsafe { self.exits.ask_to_send(number, &self.ports[ingress].memory) } {
-                self.exits.again.push_front(number);
-                break;
-            }
-            self.exits.counters[egress].tx_retries += 1;
+    }
+
+    /// Counts what waits for the queue of a port as refused, and lets its buffers go.
+    fn refuse_again(&mut self, egress: usize) {
+        while let Some(number) = self.exits.queues[egress].again.pop_front() {
+            let Send { ingress, frame, .. } = self.exits.sends[number as usize];
+            self.exits.counters[egress].drop_one(DropReason::TxRefused);
+            self.exits.free_sends.push(number);
+            self.ports[ingress].release(frame);
         }
     }
 
@@ -581,7 +592,7 @@ impl Lane for UringFrames {
             {
                 return Ok(Wake::Ready);
             }
-            if !self.exits.again.is_empty() {
+            if self.exits.are_kept() {
                 // No event tells that a discipline or a device has room again.
                 std::thread::sleep(FULL_QUEUE_NAP.min(timeout));
                 return Ok(Wake::Ready);
@@ -652,7 +663,7 @@ impl FrameLane for UringFrames {
     fn lend(&mut self, port: PortId, frames: usize) -> Result<&mut Burst, LaneError> {
         self.settle(port)?;
         let near = &mut self.ports[port.index()];
-        let sends = if self.exits.again.is_empty() { self.exits.free_sends.len() } else { 0 };
+        let sends = if self.exits.are_kept() { 0 } else { self.exits.free_sends.len() };
         let frames = frames.min(sends).min(near.burst.space());
         let Port { burst, lendable, measures, .. } = near;
         let empty = iter::from_fn(|| lendable.pop().map(|number| (number, measures.span(number))));

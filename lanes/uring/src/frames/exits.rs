@@ -30,14 +30,20 @@ pub(super) struct Exits {
     /// What those of two vectors name, by the number of the send.
     pub(super) messages: Rc<Memory>,
     pub(super) free_sends: Vec<u32>,
-    /// Sends of frames from `lend` that a full queue refused, in order. `lend` provides none while there are
-    /// any, nor more than there are free sends.
-    pub(super) again: VecDeque<u32>,
-    /// The last send to end was refused by a full queue: the first of `again` is offered alone.
-    pub(super) is_full: bool,
-    pub(super) stall: Stall,
+    /// By egress.
+    pub(super) queues: Vec<Queue>,
     /// Sends asked for so far.
     pub(super) asked: u64,
+}
+
+/// The transmit queue of a port, as far as it shows.
+pub(super) struct Queue {
+    /// Sends of frames from `lend` that it refused, in order. `lend` provides none while there are any, nor more
+    /// than there are free sends.
+    pub(super) again: VecDeque<u32>,
+    /// It refused the last send to end: the first of `again` is offered alone.
+    pub(super) is_full: bool,
+    pub(super) stall: Stall,
 }
 
 /// What a send of two vectors names. Zero is a value of it.
@@ -65,7 +71,19 @@ pub(super) struct Send {
     pub(super) sequence: u64,
 }
 
+impl Queue {
+    /// One that may refuse so many sends at a time.
+    pub(super) fn new(sends: usize) -> Queue {
+        Queue { again: VecDeque::with_capacity(sends), is_full: false, stall: Stall::default() }
+    }
+}
+
 impl Exits {
+    /// True while a full queue has frames wait.
+    pub(super) fn are_kept(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.again.is_empty())
+    }
+
     /// Asks the ring for send `number`; false when it has no room.
     ///
     /// # Safety
@@ -105,17 +123,18 @@ impl Exits {
     pub(super) fn ended(&mut self, number: u32, completion: Completion) {
         let Some(&send) = self.sends.get(number as usize) else { return };
         let counters = &mut self.counters[send.egress];
+        let queue = &mut self.queues[send.egress];
         match completion.outcome() {
             Err(error) if send.is_borrowed && is_full(&error) => {
-                let Exits { sends, again, .. } = self;
+                let sends = &self.sends;
                 let before = |&other: &u32| sends[other as usize].sequence < send.sequence;
-                again.insert(again.partition_point(before), number);
-                self.is_full = true;
+                queue.again.insert(queue.again.partition_point(before), number);
+                queue.is_full = true;
                 return;
             }
             Ok(_) => {
-                self.is_full = false;
-                self.stall.ended();
+                queue.is_full = false;
+                queue.stall.ended();
                 counters.tx_frames += 1;
                 counters.tx_bytes += (send.head_bytes + send.bytes) as u64;
             }

@@ -221,15 +221,63 @@ fn running_out_of_buffers_loses_no_frame() {
     assert_ne!(lane.caps(PORT).facts["rearms"], "0");
 }
 
+/// Has the first near end send at this rate, two kilobytes at once, and keep two more; an error says why not.
+fn slow_down(world: &World, rate: &str) -> Result<(), String> {
+    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", rate];
+    let room = ["burst", "2k", "limit", "2k"];
+    match world.near.command("tc").args(slow).args(room).status() {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("`tc qdisc add ... tbf`: {other:?}")),
+    }
+}
+
+/// Sends copies of these frames in one burst from `lend`.
+fn send(lane: &mut UringFrames, frames: &[Vec<u8>]) {
+    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
+    for (i, bytes) in frames.iter().enumerate() {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()));
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(Verdict::Tx);
+    }
+    lane.settle(PORT).expect("the lane settles");
+}
+
+/// The frames that a dead queue refused were kept for as long as another port sent something.
+#[test]
+fn a_dead_queue_is_given_up_while_another_port_sends() {
+    /// Of a millisecond and more: several times as long as a queue may take nothing.
+    const TURNS_MAX: usize = 3000;
+    const OTHER: PortId = PortId(1);
+    let Some(mut world) = world() else { return };
+    // A frame in eight seconds.
+    if let Err(reason) = slow_down(&world, "1kbit") {
+        return skip(reason);
+    }
+    let mut lane = world.open(&spec("uring"), 2).unwrap_or_else(|e| panic!("{e}"));
+    let frames = udp_frames(0, 20, 1000);
+    send(&mut lane, &frames);
+    assert!(lane.lend(PORT, 1).expect("the lane lends").is_empty(), "the queue was never full");
+    let echoed = udp_frames(0, 1, 100);
+    let lends_again = (0..TURNS_MAX).any(|_| {
+        world.far_ends[1].send(&echoed);
+        return_all(&mut lane, OTHER, 1);
+        std::thread::sleep(Duration::from_millis(1));
+        !lane.lend(PORT, 1).expect("the lane lends").is_empty()
+    });
+    assert!(lends_again, "{:?}", lane.counters(PORT));
+    let counters = lane.counters(PORT);
+    assert_eq!(counters.drops(DropReason::TxRefused), counters.lost());
+    assert_eq!(counters.tx_frames + counters.lost(), 20, "{counters:?}");
+    assert_eq!(lane.counters(OTHER).lost(), 0);
+}
+
 /// A discipline that holds some 15 frames refused the others (ENOBUFS), and they were given up.
 #[test]
 fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
     let Some(mut world) = world() else { return };
-    let slow = ["qdisc", "add", "dev", NEAR[0], "root", "tbf", "rate", "1mbit"];
-    let room = ["burst", "2k", "limit", "2k"];
-    match world.near.command("tc").args(slow).args(room).status() {
-        Ok(status) if status.success() => (),
-        other => return skip(format!("`tc qdisc add ... tbf`: {other:?}")),
+    if let Err(reason) = slow_down(&world, "1mbit") {
+        return skip(reason);
     }
     let frames = udp_frames(0, 200, 100);
     for mode in ["uring", "uring:depth=16"] {
