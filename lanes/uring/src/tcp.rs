@@ -268,6 +268,8 @@ impl UringTcp {
             conn.show_again = true;
             called = true;
             app.on_room(name, &mut Out { net: &mut self.net });
+            // Also if the app pauses now: the end of its peer is to be seen.
+            self.net.arm_later(place);
         }
         let conn = &mut self.net.conns[place as usize];
         if conn.show_again && conn.may_show() {

@@ -17,7 +17,7 @@ use laneway_testkit::{
 use laneway_uring::{UringTcp, UringUdp};
 use std::{
     io::{Read, Write},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
+    net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     time::Duration,
 };
 
@@ -694,6 +694,79 @@ fn a_request_longer_than_the_queue_ends_its_connection() {
     });
     assert!(ended && app.0.ended == [Close::Error]);
     assert_eq!(lane.counters(PORT).drops(DropReason::RxTooLong), 1);
+}
+
+/// It was read again only when it was resumed, so its peer's end was not seen.
+#[test]
+fn a_connection_that_is_paused_when_there_is_room_again_tells_that_its_peer_has_finished() {
+    /// Turns of 10 ms without room after which a peer that does not read counts as having stopped the sends.
+    const STILL_TURNS: usize = 20;
+    /// Consumes nothing, and sends more than there is room for until it is to pause.
+    #[derive(Default)]
+    struct Flooding {
+        rooms: usize,
+        pauses: bool,
+        is_paused: bool,
+        is_finished: bool,
+        counters: Counters,
+    }
+    impl App for Flooding {
+        fn counters(&self) -> &Counters {
+            &self.counters
+        }
+    }
+
+    impl StreamApp for Flooding {
+        fn on_open<O: StreamOut>(&mut self, _opened: Opened, _out: &mut O) {}
+        fn on_bytes<O: StreamOut>(&mut self, conn: ConnId, _bytes: &[u8], out: &mut O) -> usize {
+            assert!(out.send(conn, &[7; 8192]) < 8192);
+            0
+        }
+        fn on_room<O: StreamOut>(&mut self, conn: ConnId, out: &mut O) {
+            self.rooms += 1;
+            if self.pauses {
+                out.pause(conn);
+                self.is_paused = true;
+            } else {
+                assert!(out.send(conn, &[7; 8192]) < 8192);
+            }
+        }
+        fn on_finish<O: StreamOut>(&mut self, _conn: ConnId, _out: &mut O) {
+            self.is_finished = true;
+        }
+        fn on_close(&mut self, _conn: ConnId, _why: Close) {}
+    }
+    let Some(world) = world() else { return };
+    let mut lane = tcp(&world, "uring:queue=4k,sndbuf=16k");
+    let mut app = Flooding::default();
+    let at = lane.local_addr(PORT);
+    let mut far = world.inside(|| TcpStream::connect(at).expect("it listens"));
+    far.write_all(b"left over").expect("the kernel queues that much");
+    let mut still = 0;
+    for _ in 0..100 * TURNS_MAX {
+        let rooms = app.rooms;
+        lane.serve(&mut app, &MonotonicClock).expect("the lane serves");
+        lane.wait(Duration::from_millis(10)).expect("the lane waits");
+        still = if app.rooms == rooms && rooms > 0 { still + 1 } else { 0 };
+        if still == STILL_TURNS {
+            break;
+        }
+    }
+    assert_eq!(still, STILL_TURNS, "{:?}", lane.counters(PORT));
+    app.pauses = true;
+    far.set_nonblocking(true).expect("a socket can");
+    let mut turns = |app: &mut Flooding, far: &mut TcpStream, done: &dyn Fn(&Flooding) -> bool| {
+        let mut buffer = [0; 1 << 16];
+        (0..TURNS_MAX).any(|_| {
+            while far.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+            lane.serve(app, &MonotonicClock).expect("the lane serves");
+            lane.wait(Duration::from_millis(10)).expect("the lane waits");
+            done(app)
+        })
+    };
+    assert!(turns(&mut app, &mut far, &|app| app.is_paused), "there is no room again");
+    far.shutdown(Shutdown::Write).expect("it is connected");
+    assert!(turns(&mut app, &mut far, &|app| app.is_finished), "its end was not seen");
 }
 
 #[test]
