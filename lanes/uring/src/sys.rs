@@ -92,6 +92,14 @@ pub(crate) fn listen(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::listen(fd, BACKLOG)?)
 }
 
+/// Accepts a connection that waits at a listener that blocks; an error when there is none.
+pub(crate) fn accept_waiting(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    rustix::io::ioctl_fionbio(fd, true)?;
+    let accepted = net::accept_with(fd, SocketFlags::CLOEXEC);
+    rustix::io::ioctl_fionbio(fd, false)?;
+    Ok(accepted?)
+}
+
 /// `shutdown`: no more is sent. A connection that is gone already cannot be shut down, which is as
 /// well.
 pub(crate) fn shutdown_writing(fd: BorrowedFd<'_>) {

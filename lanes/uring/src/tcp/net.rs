@@ -14,6 +14,7 @@ use io_uring::{opcode, types};
 use laneway_core::{CapsReport, Close, ConnId, Counters, DropReason, PortId};
 use std::{
     collections::VecDeque,
+    fs::File,
     io, mem,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -50,7 +51,14 @@ pub(super) struct Net {
     pub(super) zero_copies: u64,
     pub(super) zero_copies_copied: u64,
     pub(super) ear: Ear,
+    /// A descriptor to give up when there is no other.
+    pub(super) reserve: Option<File>,
 }
+
+/// The file that is opened for the sake of its descriptor.
+pub(super) const RESERVE_PATH: &str = "/dev/null";
+/// Connections that are closed for want of descriptors between two ticks.
+const REFUSED_MAX: usize = 64;
 
 pub(super) struct Listener {
     pub(super) id: PortId,
@@ -250,10 +258,14 @@ impl Net {
             // SAFETY: an accept brought it, and nothing else owns it.
             Ok(fd) => unsafe { sys::own(fd as i32) },
             Err(error) => {
-                let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
-                if error.raw_os_error().is_some_and(|code| short.contains(&code)) {
-                    listener.counters.drop_one(DropReason::ConnTableFull);
-                    listener.rests = true;
+                match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE) => {
+                        listener.rests = true;
+                        self.refuse_waiting(port);
+                    }
+                    // Nothing can be done now: the kernel's queue holds them.
+                    Some(libc::ENOMEM | libc::ENOBUFS) => listener.rests = true,
+                    _ => (),
                 }
                 return;
             }
@@ -274,6 +286,22 @@ impl Net {
         let conn = id(place, conn.generation);
         self.events.push_back(Event { conn, what: What::Opened });
         self.arm_later(place);
+    }
+
+    /// Closes the connections that wait at a port, so that no peer hangs, by a descriptor that is kept for that. The
+    /// kernel looks for a descriptor in front of a connection, so perhaps there is none.
+    fn refuse_waiting(&mut self, port: usize) {
+        let Net { listeners, reserve, .. } = self;
+        let Listener { socket: Some(socket), counters, .. } = &mut listeners[port] else { return };
+        for _ in 0..REFUSED_MAX {
+            *reserve = None;
+            let refused = sys::accept_waiting(socket.as_fd()).is_ok();
+            *reserve = File::open(RESERVE_PATH).ok();
+            if !refused {
+                break;
+            }
+            counters.drop_one(DropReason::ConnTableFull);
+        }
     }
 
     pub(super) fn received(&mut self, place: u32, completion: Completion) {
