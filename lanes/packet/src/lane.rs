@@ -36,6 +36,8 @@ const EMPTY_RECEIVES_PER_CHECK: u32 = 1024;
 /// The kernel looks at a block at most twice before it hands it over, and looks late by less than a
 /// timeout.
 const BLOCK_TIMEOUTS_PER_RETIREMENT: u64 = 3;
+/// It counts those in ticks, of 10 ms at 100 Hz: each look, and the beginning, may be a tick later.
+const TICKS_NS: u64 = 4 * 10_000_000;
 
 /// What a spec cannot say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -265,9 +267,7 @@ impl Port {
                 frame_bytes: config.frame_bytes,
             },
             linger_ns: match config.mode {
-                Mode::Ring(size) => {
-                    BLOCK_TIMEOUTS_PER_RETIREMENT * size.timeout_ms as u64 * 1_000_000
-                }
+                Mode::Ring(size) => linger_ns(size.timeout_ms),
                 Mode::Single | Mode::Many(_) => 0,
             },
             kernel_drops: 0,
@@ -430,6 +430,11 @@ impl Port {
             self.caps.fact("ring_freezes", self.freezes);
         }
     }
+}
+
+/// How long after the end of a ring its last block may be handed over.
+fn linger_ns(timeout_ms: usize) -> u64 {
+    BLOCK_TIMEOUTS_PER_RETIREMENT * timeout_ms as u64 * 1_000_000 + TICKS_NS
 }
 
 impl End {
@@ -754,6 +759,22 @@ mod tests {
             trains.found(got);
             if got == 0 {
                 return calls;
+            }
+        }
+    }
+
+    /// With the default of 1 ms a tick of the kernel was longer than all that was waited.
+    #[test]
+    fn a_ring_waits_at_its_end_for_looks_that_the_kernel_rounds_up_to_ticks() {
+        for tick_ms in [1, 4, 10] {
+            for timeout_ms in [1, 3, 10, 11, 1000_usize] {
+                // Two looks, the timer of each at the tick behind its time, and the work behind a third.
+                let look_ms = timeout_ms.next_multiple_of(tick_ms) + tick_ms;
+                let last_ms = 2 * look_ms + timeout_ms;
+                assert!(
+                    linger_ns(timeout_ms) >= last_ms as u64 * 1_000_000,
+                    "{timeout_ms} ms, ticks of {tick_ms} ms"
+                );
             }
         }
     }
