@@ -89,8 +89,7 @@ pub(crate) fn wait_for_readers() -> Result<(), BpfError> {
     let outer = map(MapType::ArrayOfMaps, "lw_outer", &opts)?;
     let (key, outer) = (0u32, outer.as_fd().as_raw_fd());
     // SAFETY: a map that lives, with a key and a value of four bytes each as it was made, both only read.
-    let code = unsafe {
-        bpf_map_update_elem(outer, (&raw const key).cast(), (&raw const fd).cast(), 0)
-    };
+    let code =
+        unsafe { bpf_map_update_elem(outer, (&raw const key).cast(), (&raw const fd).cast(), 0) };
     BpfError::check(code, doing).map(drop)
 }

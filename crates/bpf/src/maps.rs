@@ -421,8 +421,8 @@ struct Failed {
     shown: bool,
 }
 
-/// Asks again where the kernel had no memory at hand, as its own tests do (`can_retry` of test_maps.c): the elements of a
-/// map that is not allocated ahead come from a small list of each CPU, which is filled again a moment later.
+/// Asks again where the kernel had no memory at hand, as its own tests do (`can_retry` of test_maps.c): the elements of
+/// a map that is not allocated ahead come from a small list of each CPU, which is filled again a moment later.
 fn insist(mut update: impl FnMut() -> i32) -> i32 {
     for _ in 0..TRIES_MAX {
         match update() {

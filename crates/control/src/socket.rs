@@ -70,7 +70,10 @@ impl ControlSocket {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or_else(|| Path::new("."))).map_err(os)?;
         lock(&folder).map_err(|why| {
-            cannot(&why, "choose a path in a folder that only you may open, or end that program (lslocks)")
+            cannot(
+                &why,
+                "choose a path in a folder that only you may open, or end that program (lslocks)",
+            )
         })?;
         let listener = match bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -205,8 +208,7 @@ pub(crate) fn connect(path: &Path, wait: Option<Duration>) -> io::Result<UnixStr
         None => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         Some(_) => SocketFlags::CLOEXEC,
     };
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let socket = UnixStream::from(socket);
     socket.set_write_timeout(wait)?;
     rustix::net::connect(&socket, &address)?;

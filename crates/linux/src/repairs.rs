@@ -57,7 +57,9 @@ fn finish(burst: &mut Burst, at: usize) -> bool {
     }
     let head = burst.frame(at).bytes;
     let Some(left) = Unfinished::find(head) else { return false };
-    let Some(checksum) = left.checksum(iter::once(head).chain(burst.tails(at))) else { return false };
+    let Some(checksum) = left.checksum(iter::once(head).chain(burst.tails(at))) else {
+        return false;
+    };
     left.write(burst.frame_mut(at).bytes_mut(), checksum);
     true
 }

@@ -83,8 +83,8 @@ impl Unfinished {
         (be16(head, field) == checksum::fold(pseudo)).then_some(Unfinished { field, bytes })
     }
 
-    /// What belongs in the field, by all bytes of the frame: `pieces`, one behind the other. `None` where they end before
-    /// the packet does.
+    /// What belongs in the field, by all bytes of the frame: `pieces`, one behind the other. `None` where they end
+    /// before the packet does.
     pub fn checksum<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u16> {
         // The field stands for the pseudo-header and is summed with the rest.
         let (mut sum, mut at) = (0, 0);

@@ -83,7 +83,7 @@ const AF_PACKET_FRAME_BYTES: usize = 2048;
 const AF_PACKET_BLOCK_BYTES: usize = 4096;
 /// The header in front of a frame in net_af_packet's ring, and the gap the kernel leaves.
 const AF_PACKET_HEADER_BYTES: usize = 96;
-/// Where the kernel puts a frame in a slot of that ring (`tpacket_rcv`: TPACKET2_HDRLEN and an Ethernet header, aligned).
+/// Where the kernel puts a frame in a slot of that ring (`tpacket_rcv`: TPACKET2_HDRLEN and an Ethernet header).
 const AF_PACKET_OFFSET_BYTES: usize = 66;
 /// What the kernel leaves free in front of a frame for XDP programs.
 const XDP_HEADROOM_BYTES: usize = 256;
@@ -225,8 +225,8 @@ impl Device {
         }
     }
 
-    /// Bytes from which on a received frame was cut by the kernel, which net_af_packet does not look at; 0 where none is
-    /// cut, or where a user's own `framesz=` decides. No whole frame of the MTU is as long, its tag included.
+    /// Bytes from which on a received frame was cut by the kernel, which net_af_packet does not look at; 0 where none
+    /// is cut, or where a user's own `framesz=` decides. No whole frame of the MTU is as long, its tag included.
     pub(crate) fn cut_at(&self, config: &Config, mtu: usize) -> u32 {
         let is_ours = |arguments: &String| !arguments.contains("framesz=");
         match self {

@@ -86,7 +86,9 @@ fn give_back(message: &[u8], pages: usize) {
     let Ok(lock) = CStr::from_bytes_until_nul(message) else { return };
     let message = &message[lock.count_bytes() + 1..];
     let Ok(record) = CStr::from_bytes_until_nul(message) else { return };
-    let Ok(before) = CStr::from_bytes_until_nul(&message[record.count_bytes() + 1..]) else { return };
+    let Ok(before) = CStr::from_bytes_until_nul(&message[record.count_bytes() + 1..]) else {
+        return;
+    };
     let is_granted = message.get(record.count_bytes() + before.count_bytes() + 2) == Some(&IN_FULL);
     let least = if is_granted { 0 } else { parse_count(before.to_bytes()) };
     // Without the lock the record may be undone by another run at this very moment; with it, closed with the

@@ -426,8 +426,8 @@ fn count_behind(found: &[Interface], options: Options) -> (Option<Behind>, Optio
 
 /// What a user of a veth has to know before the counters of sent frames can be read. The driver takes frames
 /// where the far end has NAPI, but wakes that for `XDP_TX` only where it has a program (`veth_xdp_flush`). Nothing
-/// says to a program which checksums were left to a device, or which tag the kernel keeps beside a frame, and a frame that
-/// it redirects is no socket buffer any more, which would know.
+/// says to a program which checksums were left to a device, or which tag the kernel keeps beside a frame, and a frame
+/// that it redirects is no socket buffer any more, which would know.
 fn far_end_of_veth(interface: &str, counted: bool) -> String {
     let counted = if counted {
         " (counted as tx_refused; copies for several interfaces are not even made)"

@@ -546,7 +546,10 @@ fn what_the_kernel_drops_behind_xdp_tx_is_counted() {
         let note = notes.iter().find(|note| note.contains("`right` is a veth")).expect("a note");
         assert!(note.contains("drops it (counted as tx_refused; "), "{note}");
         assert!(note.contains("receivers drop them: `ethtool -K IF tx off` there"), "{note}");
-        assert!(note.ends_with("what the program sends has none: `ethtool -K IF txvlan off` there"), "{note}");
+        assert!(
+            note.ends_with("what the program sends has none: `ethtool -K IF txvlan off` there"),
+            "{note}"
+        );
         let _guard = PassGuard::attach("left").unwrap();
         assert_eq!(send_back(FRAMES).0, 0, "the far end takes them");
     });

@@ -56,7 +56,9 @@ fn shows_whole_checksums_of<L: FrameLane>(
         }
         lane.wait(Duration::from_millis(10)).unwrap();
         let burst = lane.receive(PortId(0)).unwrap();
-        let whole = |i| [burst.frame(i).bytes].into_iter().chain(burst.tails(i)).collect::<Vec<_>>().concat();
+        let whole = |i| {
+            [burst.frame(i).bytes].into_iter().chain(burst.tails(i)).collect::<Vec<_>>().concat()
+        };
         seen.extend((0..burst.len()).filter_map(|i| is_right(&whole(i))));
     }
     assert_eq!(seen, [true; DATAGRAMS], "{spec}");

@@ -86,7 +86,8 @@ impl World {
     /// Gives both ends of the cable this MTU.
     pub(crate) fn stretch(&self, mtu: &str) {
         for (namespace, name) in [(&self.near, NEAR), (&self.far, FAR)] {
-            let ran = namespace.command("ip").args(["link", "set", "dev", name, "mtu", mtu]).output();
+            let ran =
+                namespace.command("ip").args(["link", "set", "dev", name, "mtu", mtu]).output();
             let ran = ran.expect("laneway-netns needs it as well");
             assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         }

@@ -275,8 +275,8 @@ fn checksums_are_computed_and_checked_where_the_device_can_and_refused_where_not
     assert_eq!((arrived, refused), (good.len(), spoilt.len() as u64), "checked on the way in");
 }
 
-/// The kernel shows net_af_packet a part of what is longer than the slots of its ring: the interface's MTU was raised, or
-/// a neighbour's segments and fragments are still joined. The driver does not tell it from a whole frame.
+/// The kernel shows net_af_packet a part of what is longer than the slots of its ring: the interface's MTU was raised,
+/// or a neighbour's segments and fragments are still joined. The driver does not tell it from a whole frame.
 #[test]
 fn a_frame_that_the_kernel_cut_is_dropped_as_too_long() {
     let Ok(mut world) = World::cables(1).map_err(skip) else { return };

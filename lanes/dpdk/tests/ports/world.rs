@@ -184,7 +184,8 @@ impl World {
     pub(crate) fn stretch(&self, port: usize, mtu: usize) {
         let mtu = mtu.to_string();
         self.ip(&["link", "set", "dev", NEAR[port], "mtu", &mtu]);
-        let far = self.far.command("ip").args(["link", "set", "dev", FAR[port], "mtu", &mtu]).status();
+        let far =
+            self.far.command("ip").args(["link", "set", "dev", FAR[port], "mtu", &mtu]).status();
         assert!(far.expect("laneway-netns needs it as well").success());
     }
 
