@@ -1,8 +1,8 @@
 //! The other end: what a verb on the command line says to a running app, and what a successor takes from it.
 
 use crate::REFUSED;
+use crate::connect::connect;
 use crate::rights::{Wire, send};
-use crate::socket::connect;
 use rustix::net::{SocketAddrAny, getpeername};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -22,6 +22,7 @@
 
 mod answer;
 mod client;
+mod connect;
 mod lines;
 mod rights;
 mod socket;

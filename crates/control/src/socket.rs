@@ -7,6 +7,7 @@
 
 use crate::answer::Answerer;
 use crate::client::Client;
+use crate::connect::connect;
 use crate::talk::{converse, refuse};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, getsockname, sockopt};
@@ -198,21 +199,6 @@ fn make_room(path: &Path) -> Result<(), String> {
         }
         Err(error) => Err(format!("a socket is there that cannot be asked: {error}")),
     }
-}
-
-/// Connects to the socket at `path`, which may take so long where as many clients as it may keep wait to be accepted;
-/// `WouldBlock` if none was accepted by then. None: no time at all.
-pub(crate) fn connect(path: &Path, wait: Option<Duration>) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path)?;
-    let flags = match wait {
-        None => SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(_) => SocketFlags::CLOEXEC,
-    };
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    let socket = UnixStream::from(socket);
-    socket.set_write_timeout(wait)?;
-    rustix::net::connect(&socket, &address)?;
-    Ok(socket)
 }
 
 /// Locks a folder: only while a socket's file is made there, so one that stays locked is another program's doing.
