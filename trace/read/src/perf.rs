@@ -130,8 +130,9 @@ pub(crate) fn read(
         let read = read.map_err(|source| io(offset, source))? as u64;
         let text = String::from_utf8_lossy(&bytes);
         let line = text.trim_end();
-        let inside = line.starts_with(char::is_whitespace) && open.is_some();
-        let begun = if line.is_empty() || inside { None } else { head(line) };
+        // Without stacks, perf pads the name at the beginning of a head with blanks, and no empty line follows.
+        let begun = if line.is_empty() { None } else { head(line) };
+        let inside = begun.is_none() && line.starts_with(char::is_whitespace) && open.is_some();
         if read == 0 || line.is_empty() || begun.is_some() {
             if let Some((thread, cpu, time_ns, weight)) = open.take() {
                 let id = delivery.thread(thread, "");
@@ -195,6 +196,28 @@ mod tests {
             (9, None, 11_000_001_000, 1)
         );
         assert_eq!(log.names[&stack[0]], "f");
+    }
+
+    #[test]
+    fn samples_without_stacks_follow_each_other_line_by_line() {
+        let log = read_text(
+            "            perf  9 [000] 11.000001: 1 cycles:  ff f+0x1 (k)\n\
+             \x20           bash 10 [001] 11.000002: 2 cycles:  fe g+0x1 (k)\n\
+             \x20        swapper  0 [001] 11.000003: 3 cycles:  fd f+0x2 (k)\n",
+        );
+        assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+        let found = log.samples.iter().map(|(thread, _, time_ns, weight, stack)| {
+            let names: Vec<&str> = stack.iter().map(|key| log.names[key].as_str()).collect();
+            (log.threads[*thread].name.as_str(), *time_ns, *weight, names)
+        });
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [
+                ("perf", 11_000_001_000, 1, vec!["f"]),
+                ("bash", 11_000_002_000, 2, vec!["g"]),
+                ("swapper", 11_000_003_000, 3, vec!["f"]),
+            ]
+        );
     }
 
     #[test]
