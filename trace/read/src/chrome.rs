@@ -354,6 +354,21 @@ mod tests {
     }
 
     #[test]
+    fn of_equal_spans_the_last_written_is_the_innermost() {
+        let span = |name: &str, dur: u32| {
+            format!(r#"{{"ph":"X","name":"{name}","ts":1,"dur":{dur},"pid":7,"tid":8}}"#)
+        };
+        let spans = [span("a", 2), span("b", 2), span("c", 2), span("d", 0), span("e", 0)];
+        assert_eq!(
+            check(&format!("[{}]", spans.join(","))).calls(),
+            [
+                "1000 +a", "1000 +b", "1000 +c", "1000 +d", "1000 -d", "1000 +e", "1000 -e",
+                "3000 -c", "3000 -b", "3000 -a"
+            ]
+        );
+    }
+
+    #[test]
     fn an_array_may_lack_its_end_and_nothing_else() {
         let open = r#"[{"ph":"B","name":"f","ts":1,"pid":1,"tid":1},
             {"ph":"E","ts":2,"pid":1,"tid":1},"#;

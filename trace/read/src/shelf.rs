@@ -29,10 +29,20 @@ struct OnShelf {
 }
 
 /// An event and where it stands among those of the same moment: first what ends, innermost (latest begun) first, then
-/// the others, what lasts longest first, then in the order of arrival.
+/// the others, what lasts longest first, then in the order of arrival; ends of equal spans in the opposite order.
 struct Row {
     event: Event,
     rank: u64,
+}
+
+/// Ranks up to here are those of ends.
+const HALF: u64 = u64::MAX / 2;
+
+impl Row {
+    /// Both end a span from and to the same moments.
+    fn ends_with(&self, other: &Self) -> bool {
+        self.rank <= HALF && (self.event.time_ns, self.rank) == (other.event.time_ns, other.rank)
+    }
 }
 
 impl Shelf {
@@ -82,15 +92,14 @@ impl Shelf {
         enter: Kind,
         leave: Kind,
     ) {
-        let half = u64::MAX / 2;
         let lasted = to_ns.saturating_sub(from_ns);
-        let longest_first = half + (half - lasted.min(half - 1));
+        let longest_first = HALF + (HALF - lasted.min(HALF - 1));
         self.row(
             place,
             Row { event: Event { time_ns: from_ns, kind: enter }, rank: longest_first },
         );
         // What takes no time ends where it began, not before.
-        let rank = if lasted == 0 { longest_first } else { half - from_ns.min(half) };
+        let rank = if lasted == 0 { longest_first } else { HALF - from_ns.min(HALF) };
         self.row(place, Row { event: Event { time_ns: to_ns.max(from_ns), kind: leave }, rank });
     }
 
@@ -107,6 +116,8 @@ impl Shelf {
     pub(crate) fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
         for OnShelf { thread, of, mut rows } in self.threads {
             rows.sort_by_key(|row| (row.event.time_ns, row.rank));
+            // The sort kept the order of arrival: of equal spans the last to arrive is the innermost.
+            rows.chunk_by_mut(Row::ends_with).for_each(<[Row]>::reverse);
             let id = delivery.thread(thread, &of);
             for row in rows {
                 delivery.event(id, None, row.event);
