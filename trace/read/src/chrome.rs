@@ -46,6 +46,7 @@ struct Row {
 /// A number or text; anything else is nothing.
 #[derive(Debug, Default)]
 enum Label {
+    Whole(i128),
     Number(f64),
     Text(String),
     #[default]
@@ -61,10 +62,10 @@ impl<'de> Deserialize<'de> for Label {
                 f.write_str("any value")
             }
             fn visit_u64<E>(self, value: u64) -> Result<Label, E> {
-                Ok(Label::Number(value as f64))
+                Ok(Label::Whole(value.into()))
             }
             fn visit_i64<E>(self, value: i64) -> Result<Label, E> {
-                Ok(Label::Number(value as f64))
+                Ok(Label::Whole(value.into()))
             }
             fn visit_f64<E>(self, value: f64) -> Result<Label, E> {
                 Ok(Label::Number(value))
@@ -91,6 +92,19 @@ impl<'de> Deserialize<'de> for Label {
     }
 }
 
+impl Label {
+    /// The number of a process or thread, or the text of what is none: a handle of 64 bits, a name.
+    fn number(self) -> Result<u32, String> {
+        match self {
+            Self::Whole(number) => u32::try_from(number).map_err(|_| number.to_string()),
+            Self::Number(number) if number == f64::from(number as u32) => Ok(number as u32),
+            Self::Number(number) => Err(number.to_string()),
+            Self::Text(text) => Err(text),
+            Self::Other => Ok(0),
+        }
+    }
+}
+
 /// Arguments: the first number, and the text called `name`.
 #[derive(Debug, Default)]
 struct Args {
@@ -110,8 +124,11 @@ impl<'de> Deserialize<'de> for Args {
                 let mut args = Args::default();
                 while let Some((key, value)) = map.next_entry::<String, Label>()? {
                     match value {
+                        Label::Whole(number) if args.number.is_none() => {
+                            args.number = Some(number as f64);
+                        }
                         Label::Number(number) if args.number.is_none() => {
-                            args.number = Some(number)
+                            args.number = Some(number);
                         }
                         Label::Text(text) if key == "name" => args.name = Some(text),
                         _ => {}
@@ -192,17 +209,19 @@ struct Taker<'s> {
 impl Taker<'_> {
     fn take(&mut self, row: Row) {
         let mut of = String::new();
-        let mut number = |label: &Option<Label>| match label {
-            Some(Label::Number(number)) => *number as u32,
-            Some(Label::Text(text)) => {
-                of.push_str(text);
+        let mut number = |label: Label| {
+            label.number().unwrap_or_else(|text| {
+                // `ab` of process `c` is not `b` of process `ca`.
+                if !of.is_empty() {
+                    of.push(' ');
+                }
+                of.push_str(&text);
                 0
-            }
-            _ => 0,
+            })
         };
-        let pid = number(&row.pid);
+        let pid = number(row.pid.unwrap_or_default());
         // uftrace writes the thread as `pid` and no `tid`.
-        let tid = if row.tid.is_some() { number(&row.tid) } else { pid };
+        let tid = row.tid.map_or(pid, number);
         let thread = Thread { pid, tid, name: of.clone() };
         if row.ph == "M" {
             if let ("thread_name", Some(name)) =
@@ -379,6 +398,30 @@ mod tests {
         let log = check(&open[..open.len() - 12]);
         assert_eq!((log.events.len(), log.read.damages.len()), (1, 1));
         assert!(log.read.damages[0].offset > 0);
+    }
+
+    #[test]
+    fn threads_are_known_by_process_and_number_and_large_numbers_by_their_text() {
+        let spans = |threads: [(&str, &str); 2]| {
+            let span = |(pid, tid): (&str, &str)| {
+                format!(r#"{{"ph":"X","name":"f","ts":1,"dur":2,"pid":{pid},"tid":{tid}}}"#)
+            };
+            check(&format!("[{}]", threads.map(span).join(",")))
+        };
+        for threads in [
+            [("0", "7"), ("1", "7")],
+            [("1", "7"), ("0", "7")],
+            [("3", "8589934592"), ("3", "8589934593")],
+            [("3", "18446744073709551614"), ("3", "18446744073709551615")],
+            [("3", "-1"), ("3", "0")],
+            [(r#""c""#, r#""ab""#), (r#""ca""#, r#""b""#)],
+        ] {
+            let log = spans(threads);
+            assert_eq!(log.threads.len(), 2, "{threads:?}: {:?}", log.threads);
+            assert_eq!(log.events.len(), 4);
+        }
+        assert_eq!(spans([("3", "7"), ("3", "7.0")]).threads.len(), 1);
+        assert_eq!(spans([("3", "8589934592"), ("3", "1")]).threads[0].name, "8589934592");
     }
 
     #[test]

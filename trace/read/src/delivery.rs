@@ -2,7 +2,7 @@
 //!
 //! Readers of text hand in one event at a time and get batches; the reader of CTF hands in whole runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::about::{DAMAGES_MAX, Read};
 use crate::event::{Consumer, Damage, Event, FunctionKey, Kind, Loss, Thread, ThreadId};
@@ -17,6 +17,8 @@ pub(crate) struct Delivery<'c> {
     ids: HashMap<(u32, u32, String), ThreadId>,
     /// Threads by their number on the host.
     of_host: HashMap<u32, ThreadId>,
+    /// Those that some stream knows by that number alone.
+    by_number: HashSet<ThreadId>,
     batch: Vec<Event>,
     batch_of: Option<(ThreadId, Option<u32>)>,
 }
@@ -28,6 +30,7 @@ impl<'c> Delivery<'c> {
             read: Read::default(),
             ids: HashMap::new(),
             of_host: HashMap::new(),
+            by_number: HashSet::new(),
             batch: Vec::with_capacity(BATCH_EVENTS),
             batch_of: None,
         }
@@ -38,9 +41,11 @@ impl<'c> Delivery<'c> {
         let key = (thread.pid, thread.tid, of.to_owned());
         let next = ThreadId(u32::try_from(self.read.threads.len()).unwrap_or(u32::MAX));
         let known = self.ids.get(&key).copied();
-        // A thread that was known by its number alone has a process now.
+        // A thread that was known by its number alone has a process now. Where each thread is named with its process,
+        // process 0 is one like others.
         let of_kernel = self.of_host.get(&thread.tid).filter(|id| {
             of.is_empty()
+                && self.by_number.contains(id)
                 && self.read.threads.get(id.0 as usize).is_some_and(|thread| thread.pid == 0)
         });
         let id = known.or_else(|| of_kernel.copied()).unwrap_or(next);
@@ -53,7 +58,7 @@ impl<'c> Delivery<'c> {
 
     /// The same for a thread of which only its number on the host is known, and a name.
     pub(crate) fn thread_of_host(&mut self, thread: Thread) -> ThreadId {
-        match self.of_host.get(&thread.tid).copied() {
+        let id = match self.of_host.get(&thread.tid).copied() {
             // Its process named it better.
             Some(id)
                 if self.read.threads.get(id.0 as usize).is_some_and(|thread| thread.pid != 0) =>
@@ -62,7 +67,9 @@ impl<'c> Delivery<'c> {
             }
             Some(id) => self.announce(id, thread),
             None => self.thread(thread, ""),
-        }
+        };
+        self.by_number.insert(id);
+        id
     }
 
     fn announce(&mut self, id: ThreadId, thread: Thread) -> ThreadId {

@@ -16,8 +16,6 @@ pub(crate) struct Shelf {
     threads: Vec<OnShelf>,
     /// By process, thread, and what else tells them apart: a hostile file has a new thread for every event.
     places: HashMap<(u32, u32, String), usize>,
-    /// The first place of each number of a thread on the host.
-    of_host: HashMap<u32, usize>,
     events: usize,
     left_out: u64,
 }
@@ -49,24 +47,10 @@ impl Shelf {
     /// The place of a thread; `of` tells threads apart that have no number.
     pub(crate) fn thread(&mut self, thread: &Thread, of: &str) -> usize {
         let next = self.threads.len();
-        let key = (thread.pid, thread.tid, of.to_owned());
-        // One that was known by its number alone has a process now: what delivers them takes both for one thread, whose
-        // events must be in one order.
-        let by_number = self.of_host.get(&thread.tid).copied().filter(|&place| {
-            of.is_empty() && self.threads.get(place).is_some_and(|known| known.thread.pid == 0)
-        });
-        let place = self.places.get(&key).copied().or(by_number).unwrap_or(next);
-        self.places.insert(key, place);
-        match self.threads.get_mut(place) {
-            Some(known) if known.thread.pid == 0 => known.thread.pid = thread.pid,
-            Some(_) => {}
-            None => {
-                let rows = Vec::new();
-                self.threads.push(OnShelf { thread: thread.clone(), of: of.into(), rows });
-            }
-        }
-        if of.is_empty() {
-            self.of_host.entry(thread.tid).or_insert(place);
+        let place = *self.places.entry((thread.pid, thread.tid, of.to_owned())).or_insert(next);
+        if place == next {
+            let rows = Vec::new();
+            self.threads.push(OnShelf { thread: thread.clone(), of: of.into(), rows });
         }
         place
     }
