@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::delivery::Delivery;
-use crate::event::{Damage, Event, Kind, Thread};
+use crate::event::{Damage, Event, Kind, Loss, Thread};
 
 /// Most events of an input that must be sorted; 24 bytes each.
 pub(crate) const EVENTS_MAX: usize = 12_000_000;
@@ -26,11 +26,20 @@ struct OnShelf {
     rows: Vec<Row>,
 }
 
-/// An event and where it stands among those of the same moment: first what ends, innermost (latest begun) first, then
-/// the others, what lasts longest first, then in the order of arrival; ends of equal spans in the opposite order.
+/// What happened and where it stands among what did at the same moment: first what ends, innermost (latest begun)
+/// first, then the others, what lasts longest first, then in the order of arrival; ends of equal spans in the opposite
+/// order.
 struct Row {
-    event: Event,
+    time_ns: u64,
+    what: What,
     rank: u64,
+}
+
+/// What a row holds.
+enum What {
+    Happened(Kind),
+    /// Events are missing before this moment: how many, 0 where they were not counted.
+    Lost(u64),
 }
 
 /// Ranks up to here are those of ends.
@@ -39,7 +48,7 @@ const HALF: u64 = u64::MAX / 2;
 impl Row {
     /// Both end a span from and to the same moments.
     fn ends_with(&self, other: &Self) -> bool {
-        self.rank <= HALF && (self.event.time_ns, self.rank) == (other.event.time_ns, other.rank)
+        self.rank <= HALF && (self.time_ns, self.rank) == (other.time_ns, other.rank)
     }
 }
 
@@ -64,7 +73,14 @@ impl Shelf {
 
     /// An event of the thread at `place`, in the order of coming.
     pub(crate) fn put(&mut self, place: usize, event: Event) {
-        self.row(place, Row { event, rank: u64::MAX });
+        let Event { time_ns, kind } = event;
+        self.row(place, Row { time_ns, what: What::Happened(kind), rank: u64::MAX });
+    }
+
+    /// Events of the thread at `place` are missing between the one before `time_ns` and this moment; `None` where they
+    /// were not counted.
+    pub(crate) fn lost(&mut self, place: usize, time_ns: u64, events: Option<u64>) {
+        self.row(place, Row { time_ns, what: What::Lost(events.unwrap_or(0)), rank: u64::MAX });
     }
 
     /// A call that lasted from `from_ns` to `to_ns`.
@@ -78,13 +94,11 @@ impl Shelf {
     ) {
         let lasted = to_ns.saturating_sub(from_ns);
         let longest_first = HALF + (HALF - lasted.min(HALF - 1));
-        self.row(
-            place,
-            Row { event: Event { time_ns: from_ns, kind: enter }, rank: longest_first },
-        );
+        let what = What::Happened(enter);
+        self.row(place, Row { time_ns: from_ns, what, rank: longest_first });
         // What takes no time ends where it began, not before.
         let rank = if lasted == 0 { longest_first } else { HALF - from_ns.min(HALF) };
-        self.row(place, Row { event: Event { time_ns: to_ns.max(from_ns), kind: leave }, rank });
+        self.row(place, Row { time_ns: to_ns.max(from_ns), what: What::Happened(leave), rank });
     }
 
     fn row(&mut self, place: usize, row: Row) {
@@ -99,12 +113,25 @@ impl Shelf {
     /// Passes all on, thread by thread.
     pub(crate) fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
         for OnShelf { thread, of, mut rows } in self.threads {
-            rows.sort_by_key(|row| (row.event.time_ns, row.rank));
+            rows.sort_by_key(|row| (row.time_ns, row.rank));
             // The sort kept the order of arrival: of equal spans the last to arrive is the innermost.
             rows.chunk_by_mut(Row::ends_with).for_each(<[Row]>::reverse);
             let id = delivery.thread(thread, &of);
-            for row in rows {
-                delivery.event(id, None, row.event);
+            let mut last_ns = None;
+            for Row { time_ns, what, .. } in rows {
+                match what {
+                    What::Happened(kind) => delivery.event(id, None, Event { time_ns, kind }),
+                    What::Lost(events) => {
+                        let loss = Loss {
+                            from_ns: last_ns.unwrap_or(time_ns),
+                            to_ns: time_ns,
+                            events: (events > 0).then_some(events),
+                            place: place.into(),
+                        };
+                        delivery.lost(&loss, &[id]);
+                    }
+                }
+                last_ns = Some(time_ns);
             }
             delivery.flush();
         }

@@ -17,7 +17,7 @@ use std::path::Path;
 
 use crate::about::ReadError;
 use crate::delivery::Delivery;
-use crate::event::{Damage, Event, FunctionKey, Kind, Loss, Thread};
+use crate::event::{Damage, Event, FunctionKey, Kind, Thread};
 use crate::shelf::Shelf;
 use crate::symbols::Symbols;
 
@@ -80,8 +80,6 @@ pub(crate) fn read(
     let io = |offset, source| ReadError::Io { path: path.into(), offset, source };
     let place = path.display().to_string();
     let mut shelf = Shelf::default();
-    let mut losses: Vec<(Loss, Thread)> = Vec::new();
-    let mut last_ns = 0;
     let (mut offset, mut bytes) = (0, Vec::new());
     loop {
         bytes.clear();
@@ -98,15 +96,11 @@ pub(crate) fn read(
                 let on = shelf.thread(&thread, "");
                 match event(&line, symbols) {
                     Some(kind) => shelf.put(on, Event { time_ns: line.time_ns, kind }),
-                    None if line.what == "lost" => losses.push((
-                        Loss {
-                            from_ns: last_ns,
-                            to_ns: line.time_ns,
-                            events: line.rest.split_whitespace().find_map(|word| word.parse().ok()),
-                            place: place.clone(),
-                        },
-                        thread,
-                    )),
+                    None if line.what == "lost" => {
+                        let events =
+                            line.rest.split_whitespace().find_map(|word| word.parse().ok());
+                        shelf.lost(on, line.time_ns, events);
+                    }
                     None if line.what == "args" || line.what == "retval" => {}
                     None => delivery.damage(Damage {
                         place: place.clone(),
@@ -114,7 +108,6 @@ pub(crate) fn read(
                         what: format!("a record `{}` that is not understood", line.what),
                     }),
                 }
-                last_ns = line.time_ns;
             }
             None if line.is_empty()
                 || line.starts_with("uftrace file header:")
@@ -128,11 +121,6 @@ pub(crate) fn read(
             }),
         }
         offset += read;
-    }
-    // A loss is reported before the events: its times state where it lies among sorted events.
-    for (loss, thread) in losses {
-        let id = delivery.thread(thread, "");
-        delivery.lost(&loss, &[id]);
     }
     shelf.deliver(&place, delivery);
     Ok(())
@@ -200,6 +188,29 @@ mod tests {
         assert_eq!(log.losses[0].0.events, Some(12));
         assert!(log.read.damages[0].what.contains("hello"));
         assert_eq!(log.read.damages[0].offset, 48);
+    }
+
+    #[test]
+    fn a_loss_is_reported_where_it_happened_and_for_its_thread() {
+        let log = read_text(
+            "reading 7.dat\n\
+             10.000000100      7: [entry] a(55) depth: 0\n\
+             10.000000400      7: [lost ] 12 records\n\
+             10.000000900      7: [exit ] a(55) depth: 0\n\
+             reading 8.dat\n\
+             10.000000050      8: [entry] b(66) depth: 0\n\
+             10.000000060      8: [lost ] records\n",
+        );
+        let ns = 10_000_000_000;
+        let found = log.losses.iter().map(|(loss, threads, before)| {
+            let tids: Vec<u32> = threads.iter().map(|id| log.threads[id.0 as usize].tid).collect();
+            (loss.from_ns - ns, loss.to_ns - ns, loss.events, tids, *before)
+        });
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [(100, 400, Some(12), vec![7], 1), (50, 60, None, vec![8], 3)]
+        );
+        assert_eq!(log.read.discarded, 12);
     }
 
     #[test]
