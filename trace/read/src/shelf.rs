@@ -1,7 +1,8 @@
 //! Events of inputs that are not in the order of time, kept until all are read.
 //!
 //! Chrome JSON writes a span when it ends, and `uftrace dump` writes one file after the other; order is known only at
-//! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is reported as damage.
+//! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is reported as damage, and as a loss of each
+//! thread.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,9 @@ use crate::event::{Damage, Event, Kind, Loss, Thread};
 /// Most events of an input that must be sorted; 24 bytes each.
 pub(crate) const EVENTS_MAX: usize = 12_000_000;
 
-#[derive(Default)]
 pub(crate) struct Shelf {
+    /// [`EVENTS_MAX`], but for tests.
+    events_max: usize,
     threads: Vec<OnShelf>,
     /// By process, thread, and what else tells them apart: a hostile file has a new thread for every event.
     places: HashMap<(u32, u32, String), usize>,
@@ -20,10 +22,31 @@ pub(crate) struct Shelf {
     left_out: u64,
 }
 
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            events_max: EVENTS_MAX,
+            threads: Vec::new(),
+            places: HashMap::new(),
+            events: 0,
+            left_out: 0,
+        }
+    }
+}
+
 struct OnShelf {
     thread: Thread,
     of: String,
     rows: Vec<Row>,
+    left_out: Option<LeftOut>,
+}
+
+/// Events of a thread for which there was no room.
+struct LeftOut {
+    events: u64,
+    /// Time of the earliest, and of the latest.
+    from_ns: u64,
+    to_ns: u64,
 }
 
 /// What happened and where it stands among what did at the same moment: first what ends, innermost (latest begun)
@@ -58,8 +81,12 @@ impl Shelf {
         let next = self.threads.len();
         let place = *self.places.entry((thread.pid, thread.tid, of.to_owned())).or_insert(next);
         if place == next {
-            let rows = Vec::new();
-            self.threads.push(OnShelf { thread: thread.clone(), of: of.into(), rows });
+            self.threads.push(OnShelf {
+                thread: thread.clone(),
+                of: of.into(),
+                rows: Vec::new(),
+                left_out: None,
+            });
         }
         place
     }
@@ -102,48 +129,105 @@ impl Shelf {
     }
 
     fn row(&mut self, place: usize, row: Row) {
-        if self.events == EVENTS_MAX {
-            self.left_out += 1;
-        } else if let Some(thread) = self.threads.get_mut(place) {
+        let Some(thread) = self.threads.get_mut(place) else { return };
+        if self.events < self.events_max {
             thread.rows.push(row);
             self.events += 1;
+        } else {
+            thread.leave_out(row.time_ns);
+            self.left_out += 1;
         }
     }
 
     /// Passes all on, thread by thread.
     pub(crate) fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
-        for OnShelf { thread, of, mut rows } in self.threads {
-            rows.sort_by_key(|row| (row.time_ns, row.rank));
-            // The sort kept the order of arrival: of equal spans the last to arrive is the innermost.
-            rows.chunk_by_mut(Row::ends_with).for_each(<[Row]>::reverse);
-            let id = delivery.thread(thread, &of);
-            let mut last_ns = None;
-            for Row { time_ns, what, .. } in rows {
-                match what {
-                    What::Happened(kind) => delivery.event(id, None, Event { time_ns, kind }),
-                    What::Lost(events) => {
-                        let loss = Loss {
-                            from_ns: last_ns.unwrap_or(time_ns),
-                            to_ns: time_ns,
-                            events: (events > 0).then_some(events),
-                            place: place.into(),
-                        };
-                        delivery.lost(&loss, &[id]);
-                    }
-                }
-                last_ns = Some(time_ns);
-            }
-            delivery.flush();
+        for thread in self.threads {
+            thread.deliver(place, delivery);
         }
         if self.left_out > 0 {
             delivery.damage(Damage {
                 place: place.into(),
                 offset: 0,
                 what: format!(
-                    "{} events beyond the first {EVENTS_MAX} are left out",
-                    self.left_out
+                    "{} events beyond the first {} are left out",
+                    self.left_out, self.events_max
                 ),
             });
         }
+    }
+}
+
+impl OnShelf {
+    fn leave_out(&mut self, time_ns: u64) {
+        let none = LeftOut { events: 0, from_ns: time_ns, to_ns: time_ns };
+        let out = self.left_out.get_or_insert(none);
+        out.events += 1;
+        (out.from_ns, out.to_ns) = (out.from_ns.min(time_ns), out.to_ns.max(time_ns));
+    }
+
+    /// What was left out is reported where the first of it would have been.
+    fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
+        let Self { thread, of, mut rows, mut left_out } = self;
+        rows.sort_by_key(|row| (row.time_ns, row.rank));
+        // The sort kept the order of arrival: of equal spans the last to arrive is the innermost.
+        rows.chunk_by_mut(Row::ends_with).for_each(<[Row]>::reverse);
+        let id = delivery.thread(thread, &of);
+        let lost = |from_ns, to_ns, events, delivery: &mut Delivery<'_>| {
+            delivery.lost(&Loss { from_ns, to_ns, events, place: place.into() }, &[id]);
+        };
+        let mut last_ns = None;
+        for Row { time_ns, what, .. } in rows {
+            if let Some(out) = left_out.take_if(|out| out.from_ns < time_ns) {
+                lost(out.from_ns, out.to_ns, Some(out.events), delivery);
+            }
+            match what {
+                What::Happened(kind) => delivery.event(id, None, Event { time_ns, kind }),
+                What::Lost(events) => {
+                    let counted = (events > 0).then_some(events);
+                    lost(last_ns.unwrap_or(time_ns), time_ns, counted, delivery);
+                }
+            }
+            last_ns = Some(time_ns);
+        }
+        if let Some(out) = left_out {
+            lost(out.from_ns, out.to_ns, Some(out.events), delivery);
+        }
+        delivery.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::FunctionKey;
+    use crate::testing::Log;
+
+    fn thread(tid: u32) -> Thread {
+        Thread { pid: 1, tid, name: "worker".into() }
+    }
+
+    #[test]
+    fn what_is_left_out_is_a_loss_of_its_thread_where_it_would_have_been() {
+        let mut shelf = Shelf { events_max: 4, ..Shelf::default() };
+        let [first, second] = [1, 2].map(|tid| shelf.thread(&thread(tid), ""));
+        let key = FunctionKey(7);
+        let event = |time_ns, kind| Event { time_ns, kind };
+        shelf.put(first, event(10, Kind::Enter(key)));
+        shelf.put(first, event(60, Kind::Leave(key)));
+        shelf.put(second, event(15, Kind::Enter(key)));
+        // The end of a span has no room any more, nor has what follows.
+        shelf.span(first, 30, 50, Kind::Enter(key), Kind::Leave(key));
+        shelf.put(first, event(40, Kind::Enter(key)));
+        shelf.put(second, event(45, Kind::Leave(key)));
+        let mut log = Log::default();
+        let mut delivery = Delivery::new(&mut log);
+        shelf.deliver("trace", &mut delivery);
+        let read = delivery.finish();
+        let lost = log.losses.iter().map(|(loss, threads, before)| {
+            (threads[0].0, loss.from_ns, loss.to_ns, loss.events, *before)
+        });
+        assert_eq!(lost.collect::<Vec<_>>(), [(0, 40, 50, Some(2), 2), (1, 45, 45, Some(1), 4)]);
+        assert_eq!((read.events, read.losses, read.damages.len()), (4, 2, 1));
+        assert!(read.damages[0].what.starts_with("3 events"), "{:?}", read.damages);
     }
 }

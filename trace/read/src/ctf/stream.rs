@@ -7,7 +7,7 @@
 //! fast path.
 //!
 //! What must hold: times within a stream never decrease; nothing is delivered from bytes beyond the content of a
-//! packet; each byte that is left out is reported as damage.
+//! packet; each byte that is left out is reported as damage, and as a loss where events may have been in it.
 
 mod fast;
 mod kernel;
@@ -56,6 +56,8 @@ struct Packet {
     timed: bool,
     /// Events lost behind its last event.
     lost: u64,
+    /// The file ends within its content.
+    is_cut: bool,
     /// Steps back in time that were held, and where the first was.
     held: Option<(u64, u64)>,
 }
@@ -207,7 +209,18 @@ impl Stream {
         Ok(self.window.get(skip..self.filled).unwrap_or_default())
     }
 
-    fn close_packet(&mut self, packet: &Packet, block: &mut Block) {
+    /// Events are missing behind the last one, up to `to_ns`; `None` where they were not counted.
+    fn lose(&mut self, to_ns: u64, events: Option<u64>, block: &mut Block) {
+        block.loss = Some(Loss {
+            from_ns: self.last_ns,
+            to_ns: to_ns.max(self.last_ns),
+            events,
+            place: self.place.clone(),
+        });
+    }
+
+    /// `skipped`: its rest was left out.
+    fn close_packet(&mut self, packet: &Packet, skipped: bool, block: &mut Block) {
         if let Some((times, offset)) = packet.held {
             block.damage(
                 &self.place,
@@ -217,15 +230,10 @@ impl Stream {
                 ),
             );
         }
-        if packet.lost > 0 {
+        if packet.lost > 0 || packet.is_cut || skipped {
             // LTTng counts what did not fit when it ends a packet: the writer found the next one still unread.
-            let to_ns = packet.end_ns.unwrap_or(self.last_ns).max(self.last_ns);
-            block.loss = Some(Loss {
-                from_ns: self.last_ns,
-                to_ns,
-                events: Some(packet.lost),
-                place: self.place.clone(),
-            });
+            let counted = (packet.lost > 0).then_some(packet.lost);
+            self.lose(packet.end_ns.unwrap_or(self.last_ns), counted, block);
         }
         self.next_packet = packet.next;
         self.packet = None;
@@ -323,7 +331,7 @@ impl Stream {
                 continue;
             };
             if self.at >= packet.content_bits {
-                self.close_packet(&packet, block);
+                self.close_packet(&packet, false, block);
                 continue;
             }
             let plan = Arc::clone(&self.plan);
@@ -337,7 +345,7 @@ impl Stream {
                 }
             }
             match self.general(&packet, class, block, Some(render))? {
-                Step::Skip => self.close_packet(&packet, block),
+                Step::Skip => self.close_packet(&packet, true, block),
                 Step::Next(index) => {
                     let name = class.kinds.get(index).map_or("", |kind| kind.name.as_str());
                     return Ok(Some(RecordHead {
@@ -467,12 +475,6 @@ impl Stream {
                     self.state.clock, state.clock
                 ),
             );
-            block.loss = Some(Loss {
-                from_ns: self.last_ns,
-                to_ns: self.last_ns,
-                events: None,
-                place: self.place.clone(),
-            });
             return Step::Skip;
         }
         if time_ns < self.last_ns {
@@ -541,7 +543,7 @@ impl Source for Stream {
             let skipped = self.decode(packet.plan, block)?;
             let Some(packet) = self.packet else { break };
             if skipped || self.at >= packet.content_bits {
-                self.close_packet(&packet, block);
+                self.close_packet(&packet, skipped, block);
                 if block.loss.is_some() {
                     break;
                 }

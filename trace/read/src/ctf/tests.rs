@@ -429,6 +429,39 @@ fn behind_the_last_number_that_there_is_no_packet_is_missing() {
 }
 
 #[test]
+fn what_is_left_out_of_a_packet_is_a_loss_up_to_its_end() {
+    let mut writer = Writer::new(false, Header::Large);
+    let rows: Vec<Row> = [10, 30, 60].into_iter().flat_map(|at| call(at, 2, 1)).collect();
+    writer.packet(Packet { begin: 0, end: 100, ..Packet::default() }, &rows);
+    let second = Packet { begin: 100, end: 200, sequence: 1, ..Packet::default() };
+    writer.packet(second, &call(110, 2, 1));
+    let mut bytes = writer.bytes();
+    // The id of the third event: behind the header of the packet, and two events of id, time, context and addresses.
+    let third = 56 + 2 * (2 + 4 + 25 + 16);
+    assert_eq!(bytes[third..third + 2], [ENTRY as u8, 0]);
+    bytes[third] = 99;
+    let log = damaged(&bytes);
+    assert_eq!((log.events.len(), log.read.damages.len()), (4, 1), "{:?}", log.read.damages);
+    let (loss, threads, before) = &log.losses[0];
+    assert_eq!((loss.from_ns, loss.to_ns, loss.events), (1020, 1100, None));
+    assert_eq!((log.losses.len(), threads.len(), *before), (1, 1, 2));
+}
+
+#[test]
+fn a_file_that_ends_within_a_packet_lost_what_follows() {
+    let bytes = small().bytes();
+    let first = small().packets[0].len();
+    // Within the header of the second packet, within its first event, and behind that, before the second one.
+    for length in [first + 30, first + 56 + 20, first + 56 + 47] {
+        let log = damaged(&bytes[..length]);
+        assert_eq!((log.losses.len(), log.losses[0].0.events), (1, None), "cut at {length}");
+        assert_eq!(log.losses[0].2, log.events.len(), "cut at {length}");
+    }
+    let padding = damaged(&bytes[..bytes.len() - 1]);
+    assert_eq!((padding.losses.len(), padding.events.len()), (0, 13), "nothing was in it");
+}
+
+#[test]
 fn a_first_packet_that_is_not_the_first_of_the_session_counts_no_loss() {
     for (sequence, lost) in [(0, 40), (3, 0)] {
         let mut writer = Writer::new(false, Header::Large);

@@ -8,7 +8,6 @@ use super::super::types::{Duty, Range};
 use super::{EVENT_BYTES_MAX, NAME_BYTES_MAX, Packet, Stream};
 use crate::about::ReadError;
 use crate::block::{Block, Who};
-use crate::event::Loss;
 
 const PACKET_MAGIC: u64 = 0xc1fc_1fc1;
 
@@ -23,6 +22,7 @@ impl Stream {
         self.state.clock = self.epoch_ticks;
         let Some(Opened { head, stream, at, clock }) = self.read_header(&plan, start, block)?
         else {
+            self.lose(self.last_ns, None, block);
             return Ok(false);
         };
         if head.of_another && !std::mem::replace(&mut self.of_another, true) {
@@ -30,19 +30,17 @@ impl Stream {
             block.damage(&self.place, start, what.into());
         }
         let scale = plan.streams[stream].scale; // `header` returns an index of this list
-        let Some((packet_bytes, content_bits)) = self.extent(&head, at, start, block) else {
+        let Some(Extent { packet_bytes, content_bits, is_cut }) =
+            self.extent(&head, at, start, block)
+        else {
+            self.lose(self.last_ns, None, block);
             return Ok(false);
         };
         let begin_ns = scale.ns(clock);
         if let (Some(head), Some(last)) = (head.sequence, self.sequence)
             && head.saturating_sub(last) > 1
         {
-            block.loss = Some(Loss {
-                from_ns: self.last_ns,
-                to_ns: begin_ns.max(self.last_ns),
-                events: None,
-                place: self.place.clone(),
-            });
+            self.lose(begin_ns, None, block);
         }
         let lost = self.lost_before(&head, start, block);
         self.discarded = head.discarded.map(|(count, _)| count).or(self.discarded);
@@ -58,6 +56,7 @@ impl Stream {
             end_ns: head.end_ticks.map(|ticks| scale.ns(ticks)),
             timed: head.timed,
             lost,
+            is_cut,
             held: None,
         });
         self.threads.of_host = plan.streams[stream].kernel;
@@ -115,9 +114,9 @@ impl Stream {
         }
     }
 
-    /// The bytes of a packet whose header ends at bit `at`, and the bits of it that are content. `None` where its
-    /// length makes no sense, so that the place of the next one is unknown.
-    fn extent(&self, head: &Header, at: u64, start: u64, block: &mut Block) -> Option<(u64, u64)> {
+    /// How far the packet reaches whose header ends at bit `at`. `None` where its length makes no sense, so that the
+    /// place of the next one is unknown.
+    fn extent(&self, head: &Header, at: u64, start: u64, block: &mut Block) -> Option<Extent> {
         let left = self.length - start;
         let packet_bytes = match head.packet_bits {
             None => left,
@@ -138,14 +137,16 @@ impl Stream {
             block.damage(&self.place, start, what);
             content_bits = packet_bytes.saturating_mul(8);
         }
+        let mut is_cut = false;
         if packet_bytes > left {
             let what = format!(
                 "the file ends {left} bytes behind the start of a packet of {packet_bytes}; what is there is read"
             );
             block.damage(&self.place, start, what);
+            is_cut = content_bits > left * 8;
             content_bits = content_bits.min(left * 8);
         }
-        Some((packet_bytes, content_bits))
+        Some(Extent { packet_bytes, content_bits, is_cut })
     }
 
     /// Events that were discarded before this packet's end and after the one before it, by the counts of both.
@@ -174,6 +175,15 @@ impl Stream {
             (None, _) => 0,
         }
     }
+}
+
+/// How far a packet reaches.
+struct Extent {
+    packet_bytes: u64,
+    /// Those of it that are there.
+    content_bits: u64,
+    /// The file ends before its content does.
+    is_cut: bool,
 }
 
 /// A packet whose header was read.
