@@ -272,7 +272,7 @@ fn describe(metadata: &Metadata, path: &Path, about: &mut About) {
     if value("domain") == Some("kernel") {
         about.note(
             "kernel trace: events belong to the thread that the last switch put on their CPU; those before the first \
-             switch of a CPU, and those of its idle task, are left out",
+             switch of a CPU or behind lost events, and those of its idle task, are left out",
         );
         about.note("kernel trace: threads are known by their number alone, and joined by it with those of other traces");
     } else if about.producer == Producer::Lttng && metadata.streams.iter().any(no_thread) {

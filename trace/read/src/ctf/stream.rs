@@ -211,6 +211,8 @@ impl Stream {
 
     /// Events are missing behind the last one, up to `to_ns`; `None` where they were not counted.
     fn lose(&mut self, to_ns: u64, events: Option<u64>, block: &mut Block) {
+        // A switch may be among them.
+        (self.threads.on_cpu, self.threads.task) = (None, None);
         block.loss = Some(Loss {
             from_ns: self.last_ns,
             to_ns: to_ns.max(self.last_ns),

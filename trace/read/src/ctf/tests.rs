@@ -757,6 +757,11 @@ fn two_points_of_one_name_are_a_call() {
 
 /// Metadata of a kernel's trace: per CPU, without contexts.
 fn kernel_metadata() -> String {
+    kernel_metadata_of(&[])
+}
+
+/// The same, with further members of 64 bits in the context of a packet: their roles.
+fn kernel_metadata_of(roles: &[&str]) -> String {
     let integer = |bits: u32, signed: &str, role: &str| {
         json!({ "type": format!("fixed-length-{signed}signed-integer"), "byte-order": "little-endian",
                 "length": bits, "alignment": 8, "roles": [role] })
@@ -790,13 +795,15 @@ fn kernel_metadata() -> String {
         ("sched_wakeup", vec![("tid", u(32))]),
         ("sched_waking", vec![("tid", u(32))]),
     ];
+    let mut context = vec![("cpu_id", u(32))];
+    context.extend(roles.iter().map(|role| (*role, integer(64, "un", role))));
     let mut fragments = vec![
         json!({ "type": "preamble", "version": 2 }),
         json!({ "type": "trace-class", "environment": { "domain": "kernel", "tracer_name": "lttng-modules" } }),
         json!({ "type": "clock-class", "id": "c", "frequency": 1_000_000_000,
                 "offset-from-origin": { "seconds": 0, "cycles": 1000 } }),
         json!({ "type": "data-stream-class", "default-clock-class-id": "c",
-                "packet-context-field-class": structure(vec![("cpu_id", u(32))]),
+                "packet-context-field-class": structure(context),
                 "event-record-header-field-class": structure(vec![
                     ("id", integer(8, "un", "event-record-class-id")),
                     ("timestamp", integer(64, "un", "default-clock-timestamp")) ]) }),
@@ -808,28 +815,35 @@ fn kernel_metadata() -> String {
     fragments.iter().map(|fragment| format!("\u{1e}{fragment}")).collect()
 }
 
+/// Time, id by its place in the metadata, and the first fields: of a switch the thread before, its state, the next one.
+type KernelRow = (u64, u8, [u32; 3]);
+
+const SWITCH: u8 = 0;
+
+fn kernel_events(events: &[KernelRow]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &(time, id, [first, state, next]) in events {
+        bytes.push(id);
+        bytes.extend(time.to_le_bytes());
+        let comm = |tid: u32| if tid == 7 { *b"worker\0\0\0\0\0\0\0\0\0\0" } else { [b'o'; 16] };
+        if id == SWITCH {
+            bytes.extend(comm(first));
+            bytes.extend(first.to_le_bytes());
+            bytes.extend(u64::from(state).to_le_bytes());
+            bytes.extend(comm(next));
+            bytes.extend(next.to_le_bytes());
+        } else {
+            bytes.extend(first.to_le_bytes());
+        }
+    }
+    bytes
+}
+
 /// What the kernel's tracer tells of thread 7: it is preempted on CPU 0, goes on on CPU 1, waits in futex, and is woken there.
 fn kernel_streams() -> [Vec<u8>; 2] {
-    const SWITCH: u8 = 0;
-    fn stream(cpu: u32, events: &[(u64, u8, [u32; 3])]) -> Vec<u8> {
-        let mut bytes = cpu.to_le_bytes().to_vec();
-        for &(time, id, [first, state, next]) in events {
-            bytes.push(id);
-            bytes.extend(time.to_le_bytes());
-            let comm =
-                |tid: u32| if tid == 7 { *b"worker\0\0\0\0\0\0\0\0\0\0" } else { [b'o'; 16] };
-            if id == 0 {
-                bytes.extend(comm(first));
-                bytes.extend(first.to_le_bytes());
-                bytes.extend(u64::from(state).to_le_bytes());
-                bytes.extend(comm(next));
-                bytes.extend(next.to_le_bytes());
-            } else {
-                bytes.extend(first.to_le_bytes());
-            }
-        }
-        bytes
-    }
+    let stream = |cpu: u32, events: &[KernelRow]| {
+        [cpu.to_le_bytes().to_vec(), kernel_events(events)].concat()
+    };
     let first = [
         (5, 1, [9, 0, 0]), // no thread is known to be on the CPU
         (10, SWITCH, [0, 0, 7]),
@@ -914,6 +928,33 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
     let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
     assert_eq!(threads.len(), 2, "a thread of both traces is one: {threads:?}");
     assert!(threads.contains(&(1, 7, "worker")), "{threads:?}");
+}
+
+#[test]
+fn behind_lost_events_no_thread_is_known_to_be_on_the_cpu() {
+    let packet = |sequence: u64, events: &[KernelRow]| {
+        let events = kernel_events(events);
+        let size = (4 + 8 + 8 + events.len()) as u64 * 8;
+        [&0_u32.to_le_bytes()[..], &size.to_le_bytes(), &sequence.to_le_bytes(), &events].concat()
+    };
+    let metadata = kernel_metadata_of(&["packet-total-length", "packet-sequence-number"]);
+    let first = packet(0, &[(10, SWITCH, [0, 0, 7]), (15, 8, [9, 0, 0]), (20, 5, [0, 0, 0])]);
+    // What 7 did before the gap it need not do behind it: a system call, and letting thread 9 go on.
+    let behind = |sequence| packet(sequence, &[(50, 5, [0, 0, 0]), (60, 8, [9, 0, 0])]);
+    let events = |stream: &[&[u8]]| {
+        let folder = Folder::new();
+        folder.write("metadata", metadata.as_bytes());
+        folder.write("channel0_0", &stream.concat());
+        let log = read(folder.path()).expect("a trace");
+        (log.events.len(), log.losses.len())
+    };
+    assert_eq!(events(&[&first, &behind(1)]), (5, 0));
+    assert_eq!(events(&[&first, &behind(2)]), (3, 1), "a packet is missing");
+    // The same, with an id that the metadata does not have in the last event of the first packet.
+    let mut broken = first.clone();
+    let at = broken.len() - (1 + 8 + 4);
+    broken[at] = 99;
+    assert_eq!(events(&[&broken, &behind(1)]), (2, 1), "an event was skipped");
 }
 
 /// DPDK's layout: no packet size, no time in the packet.

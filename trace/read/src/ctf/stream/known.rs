@@ -22,7 +22,7 @@ pub(super) struct Threads {
     pub(super) names: Vec<Vec<u8>>,
     /// Their numbers are those of the host, and processes are not known.
     pub(super) of_host: bool,
-    /// The one on the CPU of this stream.
+    /// The one on the CPU of this stream; `None` where it is not known, before the first switch and behind a loss.
     pub(super) on_cpu: Option<u32>,
     /// The task there, the idle one included, and those that are named already.
     pub(super) task: Option<FunctionKey>,
