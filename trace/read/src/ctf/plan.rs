@@ -186,6 +186,9 @@ pub(super) enum Kernel {
     InterruptOut,
     SoftirqIn,
     SoftirqOut,
+    /// A point within an interrupt that has no number of a device begins: a timer, a call of another CPU.
+    HandlerIn(u32),
+    HandlerOut(u32),
     /// With its number.
     SyscallIn(u32),
     SyscallOut(u32),
@@ -210,12 +213,15 @@ impl Kernel {
     fn of(name: &str, point: impl FnOnce() -> u32) -> Self {
         match name {
             "sched_switch" => Self::Switch,
-            "sched_waking" | "sched_wakeup" => Self::Waking,
+            // `sched_wakeup` is written on the CPU of the thread that is woken, in the name of whichever runs there.
+            "sched_waking" => Self::Waking,
             "irq_handler_entry" => Self::InterruptIn,
             "irq_handler_exit" => Self::InterruptOut,
             "softirq_entry" | "irq_softirq_entry" => Self::SoftirqIn,
             "softirq_exit" | "irq_softirq_exit" => Self::SoftirqOut,
             "exit_syscall" => Self::SyscallOut(syscalls::UNKNOWN),
+            _ if is_handler(name, "_entry") => Self::HandlerIn(point()),
+            _ if is_handler(name, "_exit") => Self::HandlerOut(point()),
             _ => {
                 let call = |begin: &str| name.strip_prefix(begin).map(syscalls::number);
                 // Before LTTng 2.6 an entry is `sys_read`.
@@ -229,6 +235,12 @@ impl Kernel {
             }
         }
     }
+}
+
+/// An interrupt of x86 that no device has (`x86_irq_vectors_local_timer_entry`), or the callback of a timer.
+fn is_handler(name: &str, end: &str) -> bool {
+    let of = name.strip_suffix(end);
+    of.is_some_and(|of| of == "timer_hrtimer_expire" || of.starts_with("x86_irq_vectors_"))
 }
 
 impl Role {

@@ -911,7 +911,6 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
             (60, Kind::SwitchedOut { runnable: false }),
             (60, Kind::TookOver(other)),
             (65, Kind::WokenBy(interrupt)),
-            (66, Kind::WokenBy(interrupt)),
             (70, Kind::SwitchedIn),
             (80, Kind::SyscallOut(202)),
         ]
@@ -928,6 +927,58 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
     let threads: Vec<_> = log.threads.iter().map(|t| (t.pid, t.tid, t.name.as_str())).collect();
     assert_eq!(threads.len(), 2, "a thread of both traces is one: {threads:?}");
     assert!(threads.contains(&(1, 7, "worker")), "{threads:?}");
+}
+
+#[test]
+fn an_interrupt_wakes_in_no_tasks_name() {
+    let [irq_in, irq_out, softirq_in, softirq_out, wakeup, waking] = [1, 2, 3, 4, 7, 8];
+    let wakers = |metadata: &str, events: &[KernelRow]| {
+        let folder = Folder::new();
+        folder.write("metadata", metadata.as_bytes());
+        let bytes = [0_u32.to_le_bytes().to_vec(), kernel_events(events)].concat();
+        folder.write("channel0_0", &bytes);
+        let log = read(folder.path()).expect("a trace");
+        let waker = |event: &Event| match event.kind {
+            Kind::WokenBy(key) => Some((event.time_ns - 1000, log.names[&key].clone())),
+            _ => None,
+        };
+        log.events.iter().filter_map(|(_, _, event)| waker(event)).collect::<Vec<_>>()
+    };
+    let others = "o".repeat(16);
+    let named = |rows: &[(u64, &str)]| {
+        rows.iter().map(|&(at, name)| (at, name.to_owned())).collect::<Vec<_>>()
+    };
+    let events = [
+        (10, SWITCH, [0, 0, 8]),
+        (20, irq_in, [9, 0, 0]),
+        (21, waking, [7, 0, 0]),
+        (22, softirq_in, [3, 0, 0]),
+        (23, softirq_out, [3, 0, 0]),
+        (24, waking, [7, 0, 0]), // still within the interrupt
+        (25, irq_out, [9, 0, 0]),
+        (30, waking, [7, 0, 0]), // 8 itself
+        (31, wakeup, [6, 0, 0]), // whichever task woke 6, on whichever CPU
+        (40, irq_in, [9, 0, 0]), // its end is missing
+        (50, SWITCH, [8, 1, 5]),
+        (60, waking, [7, 0, 0]),
+    ];
+    assert_eq!(
+        wakers(&kernel_metadata(), &events),
+        named(&[(21, ""), (24, ""), (30, &others), (60, &others)])
+    );
+    // Timers and calls of other CPUs have events of their own.
+    for [begin, end] in [
+        ["x86_irq_vectors_local_timer_entry", "x86_irq_vectors_local_timer_exit"],
+        ["timer_hrtimer_expire_entry", "timer_hrtimer_expire_exit"],
+    ] {
+        let metadata =
+            kernel_metadata().replace("irq_handler_entry", begin).replace("irq_handler_exit", end);
+        assert_eq!(
+            wakers(&metadata, &events),
+            named(&[(21, ""), (24, ""), (30, &others), (60, &others)]),
+            "{begin}"
+        );
+    }
 }
 
 #[test]

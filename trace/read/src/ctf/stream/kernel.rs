@@ -33,7 +33,8 @@ impl Stream {
                 let task = self.threads.task(name("next_comm"), block);
                 block.push(thread, cpu, Event { time_ns, kind: Kind::TookOver(task) });
             }
-            self.threads.on_cpu = None;
+            // No interrupt is left by a switch, so that one whose end is missing does not count for ever.
+            (self.threads.on_cpu, self.threads.interrupts) = (None, 0);
             // A thread that is woken in the idle task's name is woken by an interrupt, which has no name.
             let by = if next == 0 { &[][..] } else { name("next_comm") };
             self.threads.task = Some(self.threads.task(by, block));
@@ -48,10 +49,23 @@ impl Stream {
             let woken = picked.numbers.get("tid").copied().unwrap_or(0) as u32;
             let name = picked.texts.get("comm").map_or(&[][..], Vec::as_slice);
             if let (true, Some(task)) = (woken != 0, self.threads.task) {
+                // An interrupt has no name, and the task that it stopped is not what lets the other go on.
+                let is_interrupted = self.threads.interrupts > 0;
+                let task = if is_interrupted { self.threads.task(&[], block) } else { task };
                 let thread = self.threads.number(0, woken, name, block);
                 block.push(thread, cpu, Event { time_ns, kind: Kind::WokenBy(task) });
             }
             return;
+        }
+        let interrupts = &mut self.threads.interrupts;
+        match of {
+            Kernel::InterruptIn | Kernel::SoftirqIn | Kernel::HandlerIn(_) => {
+                *interrupts = interrupts.saturating_add(1);
+            }
+            Kernel::InterruptOut | Kernel::SoftirqOut | Kernel::HandlerOut(_) => {
+                *interrupts = interrupts.saturating_sub(1);
+            }
+            _ => {}
         }
         let Some(thread) = self.threads.on_cpu else { return };
         let mut push = |thread: u32, kind| block.push(thread, cpu, Event { time_ns, kind });
@@ -65,7 +79,9 @@ impl Stream {
             Kernel::SoftirqOut => push(thread, Kind::InterruptOut(softirq)),
             Kernel::SyscallIn(call) => push(thread, Kind::SyscallIn(call)),
             Kernel::SyscallOut(call) => push(thread, Kind::SyscallOut(call)),
-            Kernel::Point(point) => push(thread, Kind::Point { point, value: picked.values[0] }),
+            Kernel::Point(point) | Kernel::HandlerIn(point) | Kernel::HandlerOut(point) => {
+                push(thread, Kind::Point { point, value: picked.values[0] });
+            }
         }
     }
 }

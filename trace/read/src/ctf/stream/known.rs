@@ -24,6 +24,8 @@ pub(super) struct Threads {
     pub(super) of_host: bool,
     /// The one on the CPU of this stream; `None` where it is not known, before the first switch and behind a loss.
     pub(super) on_cpu: Option<u32>,
+    /// Interrupts and softirqs that have the CPU, one within the other.
+    pub(super) interrupts: u32,
     /// The task there, the idle one included, and those that are named already.
     pub(super) task: Option<FunctionKey>,
     tasks_named: HashSet<FunctionKey>,

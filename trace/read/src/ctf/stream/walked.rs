@@ -27,7 +27,11 @@ pub(super) fn one(
     let kind = class.kinds.get(index).ok_or_else(unknown)?;
     look.kind = Some(kind.name.clone());
     look.wanted = kind.role.wanted();
-    look.first = matches!(kind.role, Role::Point(_) | Role::Kernel(Kernel::Point(_)));
+    look.first = matches!(
+        kind.role,
+        Role::Point(_)
+            | Role::Kernel(Kernel::Point(_) | Kernel::HandlerIn(_) | Kernel::HandlerOut(_))
+    );
     look.collect =
         matches!(kind.role, Role::Tells(_) | Role::Kernel(Kernel::Switch | Kernel::Waking));
     look.part = Part::Context;
