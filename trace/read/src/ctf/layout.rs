@@ -4,10 +4,14 @@
 //! layout, bit by bit where it must; [`fixed`] finds those layouts whose members all lie at fixed bytes, which the fast
 //! path of `stream` reads without walking. Nothing here trusts the bytes: a length or tag is checked where it is used.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::types::{DEPTH_MAX, Duty, Field, Integer, Kind, Range, Type};
 
+/// Most parts of all layouts of a trace together, and labels that choose between them: each of many kinds of events may
+/// be of one large type.
+const PARTS_MAX: usize = 1 << 20;
 /// Most values of one event.
 const VALUES_MAX: u32 = 1 << 20;
 /// Most values of an event that take no bits: reading them costs time that the size of a file does not bound.
@@ -68,7 +72,7 @@ pub(super) struct Whole {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// As declared.
-    name: String,
+    name: Arc<str>,
     /// The name is shown as it is. In TSDL it is without the underscore that LTTng puts before names of users.
     bare: bool,
     pub(super) node: Node,
@@ -98,11 +102,13 @@ pub(super) struct Compiler<'a> {
     pub(super) slots: usize,
     /// Structs under construction, the innermost last.
     open: Vec<Vec<Member>>,
+    /// How many of [`PARTS_MAX`] are left.
+    parts_left: usize,
 }
 
 impl<'a> Compiler<'a> {
     pub(super) fn new(big_endian: bool, second: bool, clocks: &'a [String]) -> Self {
-        Self { big_endian, second, clocks, slots: 0, open: Vec::new() }
+        Self { big_endian, second, clocks, slots: 0, open: Vec::new(), parts_left: PARTS_MAX }
     }
 
     /// The layout of `of`; `roots` are those that come before it in an event, by their full name.
@@ -118,11 +124,20 @@ impl<'a> Compiler<'a> {
         self.node(of, roots)
     }
 
+    fn spend(&mut self, parts: usize) -> Result<(), String> {
+        let left = self.parts_left.checked_sub(parts);
+        self.parts_left = left.ok_or_else(|| {
+            format!("layouts of more than {PARTS_MAX} parts and labels together are not read")
+        })?;
+        Ok(())
+    }
+
     fn node(&mut self, of: &Type, roots: &mut [(&str, &mut Option<Node>)]) -> Result<Node, String> {
+        self.spend(1)?;
         Ok(match of.kind.as_ref() {
             Kind::Integer(integer) => Node::Whole(self.whole(integer)?),
             Kind::Enumeration { of, ranges } => {
-                Node::Enumeration(self.whole(of)?, ranges.clone().into())
+                Node::Enumeration(self.whole(of)?, Arc::clone(ranges))
             }
             Kind::Float(float) => Node::Float {
                 bits: float.bits,
@@ -138,7 +153,7 @@ impl<'a> Compiler<'a> {
                         give_duty(&mut node, name);
                     }
                     let members = self.open.last_mut().expect("pushed above, popped below");
-                    members.push(Member { name: name.clone(), bare: self.second, node });
+                    members.push(Member { name: Arc::clone(name), bare: self.second, node });
                 }
                 let members = self.open.pop().expect("pushed above");
                 let align_bits =
@@ -157,6 +172,7 @@ impl<'a> Compiler<'a> {
                 let (slot, signed, labels) = self.slot(tag, roots)?;
                 let cases = match ranges {
                     Some(ranges) => {
+                        self.spend(ranges.iter().map(Vec::len).sum())?;
                         let of = |(option, ranges): (usize, &Vec<[i128; 2]>)| {
                             let case = |&[first, last]: &[i128; 2]| Case { first, last, option };
                             ranges.iter().map(case).collect::<Vec<_>>()
@@ -166,13 +182,14 @@ impl<'a> Compiler<'a> {
                     None => {
                         let labels =
                             labels.ok_or_else(|| format!("the tag `{tag}` is no enumeration"))?;
+                        self.spend(labels.len())?;
                         labelled(&labels, options)
                     }
                 };
                 let mut compiled = Vec::with_capacity(options.len());
-                for Field { name, of } in options {
+                for Field { name, of } in options.iter() {
                     let node = self.node(of, roots)?;
-                    compiled.push(Member { name: name.clone(), bare: self.second, node });
+                    compiled.push(Member { name: Arc::clone(name), bare: self.second, node });
                 }
                 Node::Variant { slot, signed, cases, options: compiled, optional: *optional }
             }
@@ -183,7 +200,7 @@ impl<'a> Compiler<'a> {
         let clock = match &integer.clock {
             None => None,
             Some(name) => {
-                let found = self.clocks.iter().position(|clock| clock == name);
+                let found = self.clocks.iter().position(|clock| **clock == **name);
                 Some(found.ok_or_else(|| format!("no clock is named `{name}`"))?)
             }
         };
@@ -245,10 +262,15 @@ impl<'a> Compiler<'a> {
 
 /// Values of a tag that choose the options with the names of its labels.
 fn labelled(labels: &[Range], options: &[Field]) -> Vec<Case> {
-    let bare = |name: &str| name.strip_prefix('_').unwrap_or(name).to_owned();
-    let named = |label: &str| options.iter().position(|option| bare(&option.name) == bare(label));
+    fn bare(name: &str) -> &str {
+        name.strip_prefix('_').unwrap_or(name)
+    }
+    let mut places = HashMap::with_capacity(options.len());
+    for (place, option) in options.iter().enumerate() {
+        places.entry(bare(&option.name)).or_insert(place);
+    }
     let case = |&Range { ref label, first, last }: &Range| {
-        named(label).map(|option| Case { first, last, option })
+        places.get(bare(label)).map(|&option| Case { first, last, option })
     };
     labels.iter().filter_map(case).collect()
 }
@@ -271,7 +293,7 @@ fn give_duty(node: &mut Node, name: &str) {
 
 fn within<'m>(members: &'m mut [Member], path: &str) -> Option<&'m mut Node> {
     // A name of CTF 2 may hold a point.
-    let rest = |member: &Member| match path.strip_prefix(member.name.as_str()) {
+    let rest = |member: &Member| match path.strip_prefix(&*member.name) {
         Some("") => Some(None),
         Some(rest) => rest.strip_prefix('.').map(Some),
         None => None,
@@ -615,15 +637,19 @@ pub(super) enum SpotKind {
 
 /// The length of `node` in bytes and the spots of its members, if all of them lie at fixed bytes wherever it begins.
 /// Adds to `from` and `spots`, so that several layouts in a row can be one.
-pub(super) fn fixed(node: &Node, from: usize, spots: &mut Vec<(String, Spot)>) -> Option<usize> {
+pub(super) fn fixed<'n>(
+    node: &'n Node,
+    from: usize,
+    spots: &mut Vec<(&'n str, Spot)>,
+) -> Option<usize> {
     fixed_at(node, "", from, spots)
 }
 
-fn fixed_at(
-    node: &Node,
-    name: &str,
+fn fixed_at<'n>(
+    node: &'n Node,
+    name: &'n str,
     from: usize,
-    spots: &mut Vec<(String, Spot)>,
+    spots: &mut Vec<(&'n str, Spot)>,
 ) -> Option<usize> {
     /// Longer layouts are none of those that matter.
     const BYTES_MAX: usize = 4096;
@@ -639,7 +665,7 @@ fn fixed_at(
             }
             let &Whole { big_endian, signed, .. } = whole;
             let kind = SpotKind::Whole { big_endian, signed };
-            spots.push((name.into(), Spot { offset: from, bytes, kind }));
+            spots.push((name, Spot { offset: from, bytes, kind }));
             Some(from + bytes)
         }
         Node::Float { bits, align_bits: 8, .. } => Some(from + (*bits / 8) as usize),
@@ -656,7 +682,7 @@ fn fixed_at(
             let bytes = usize::try_from(*length).ok()?.checked_mul(each)?;
             if whole.text && each == 1 {
                 let spot = Spot { offset: from, bytes, kind: SpotKind::Text };
-                spots.push((name.into(), spot));
+                spots.push((name, spot));
             }
             from.checked_add(bytes)
         }
@@ -671,6 +697,21 @@ fn fixed_at(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_are_shared_by_all_members_of_an_enumeration() {
+        let text = "typealias integer { size = 8; } := u8; enum e : u8 { a, b };
+                    event { fields := struct { enum e x; enum e y; }; };";
+        let metadata = super::super::metadata::parse(text).expect("understood");
+        let fields = metadata.events[0].fields.as_ref().expect("declared");
+        let node = Compiler::new(false, false, &[]).compile(fields, &mut []).expect("understood");
+        let Node::Struct { members, .. } = &node else { panic!("{node:?}") };
+        let [Node::Enumeration(_, x), Node::Enumeration(_, y)] = [0, 1].map(|at| &members[at].node)
+        else {
+            panic!("{members:?}")
+        };
+        assert!(Arc::ptr_eq(x, y));
+    }
 
     #[test]
     fn bits_are_taken_in_both_orders() {

@@ -9,7 +9,9 @@ mod declarations;
 use std::collections::HashMap;
 
 use super::lexer::{Misread, Parsed, TextPosition, Token, tokens};
-use super::types::{ClockClass, DEPTH_MAX, EventClass, Metadata, NODES_MAX, StreamClass, Type};
+use super::types::{
+    CLASSES_MAX, ClockClass, DEPTH_MAX, EventClass, Metadata, NODES_MAX, StreamClass, Type,
+};
 
 /// Most event classes of one trace.
 const EVENTS_MAX: usize = 65_536;
@@ -170,6 +172,10 @@ impl Parser {
         }
     }
 
+    fn room(&self, known: usize, max: usize, what: &str) -> Parsed<()> {
+        if known < max { Ok(()) } else { self.wrong(format!("more than {max} {what}")) }
+    }
+
     fn block(&mut self, metadata: &mut Metadata) -> Parsed<()> {
         let place = self.place();
         let Token::Word(word) = self.peek().clone() else {
@@ -179,12 +185,16 @@ impl Parser {
         match word.as_str() {
             "trace" if opens => self.trace(metadata),
             "env" if opens => self.env(metadata),
-            "clock" if opens => self.clock(metadata),
-            "stream" if opens => self.stream(metadata),
+            "clock" if opens => {
+                self.room(metadata.clocks.len(), CLASSES_MAX, "clocks")?;
+                self.clock(metadata)
+            }
+            "stream" if opens => {
+                self.room(metadata.streams.len(), CLASSES_MAX, "classes of streams")?;
+                self.stream(metadata)
+            }
             "event" if opens => {
-                if metadata.events.len() == EVENTS_MAX {
-                    return self.wrong(format!("more than {EVENTS_MAX} kinds of events"));
-                }
+                self.room(metadata.events.len(), EVENTS_MAX, "kinds of events")?;
                 self.event(metadata)
             }
             "typealias" | "typedef" | "struct" | "variant" | "enum" => match self.declaration()? {
@@ -461,6 +471,12 @@ mod tests {
             doubling += &format!("{of} a; {of} b; }};\n");
         }
         fails(&doubling, 17, "65536 parts");
+        let many = |block: &str, count: usize| {
+            (0..count).map(|id| block.replace('#', &id.to_string())).collect::<String>()
+        };
+        fails(&many("stream { id = #; };", 4097), 1, "4096 classes of streams");
+        fails(&many("clock { name = c#; };", 4097), 1, "4096 clocks");
+        parse(&many("stream { id = #; };", 4096)).expect("as many as are read");
         let deep = "struct { ".repeat(10_000);
         fails(&format!("event {{ fields := {deep}"), 1, "deep");
     }

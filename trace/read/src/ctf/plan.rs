@@ -14,7 +14,7 @@ use crate::pairs::call_of;
 use crate::symbols::Symbols;
 
 /// Ids below this are found by index.
-const DENSE_IDS: usize = 4096;
+const DENSE_IDS: u64 = 4096;
 
 /// How to decode the streams of one trace.
 #[derive(Debug)]
@@ -407,7 +407,8 @@ impl Building<'_, '_> {
                 return Err(named(&format!("second event with id {}", event.id)));
             }
         }
-        let mut dense = vec![u32::MAX; DENSE_IDS];
+        let largest = sparse.keys().filter(|&&id| id < DENSE_IDS).max();
+        let mut dense = vec![u32::MAX; largest.map_or(0, |&largest| largest as usize + 1)];
         for (&id, &index) in &sparse {
             if let Some(place) = usize::try_from(id).ok().and_then(|id| dense.get_mut(id)) {
                 *place = index;
@@ -654,8 +655,7 @@ fn form(header: &Node, big_endian: bool) -> Form {
                     16 => (Form::Large, (16, 8), 32, 8, 65_535),
                     _ => return Form::Other,
                 };
-                let labels =
-                    ranges.iter().map(|range| (range.label.as_str(), range.first, range.last));
+                let labels = ranges.iter().map(|range| (&*range.label, range.first, range.last));
                 let labels_fit = labels.eq([("compact", 0, limit - 1), ("extended", limit, limit)]);
                 let inner = |option: usize| match &options.get(option)?.node {
                     Node::Struct { members, align_bits: ..=8 } => Some(members.as_slice()),
@@ -680,7 +680,53 @@ fn form(header: &Node, big_endian: bool) -> Form {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metadata::parse;
     use super::*;
+
+    fn planned(text: &str) -> Parsed<Plan> {
+        Plan::new(&parse(text)?, &mut Symbols::default())
+    }
+
+    #[test]
+    fn layouts_that_grow_together_are_refused() {
+        // A type of 65,535 parts, and a line for each kind of event that is of it.
+        let mut text =
+            String::from("typealias integer { size = 8; } := t0; struct s1 { t0 a; t0 b; };");
+        for level in 2..16 {
+            let of = format!("struct s{}", level - 1);
+            text += &format!("struct s{level} {{ {of} a; {of} b; }};");
+        }
+        let event = |id: u32| format!("event {{ id = {id}; fields := struct s15; }};");
+        let kinds = |count: u32| (0..count).map(event).collect::<String>();
+        planned(&(text.clone() + &kinds(16))).expect("1,048,560 parts are read");
+        let error = planned(&(text + &kinds(40))).expect_err("2.6 million parts");
+        assert!(error.what.contains("1048576 parts"), "{error:?}");
+        // A tag of 60,000 labels, and as many values of it for each of the variants that it chooses.
+        let labels: String = (0..60_000).map(|label| format!("l{label},")).collect();
+        let variants = |count: u32| {
+            let variant = |number: u32| format!("variant <tag> {{ u l7; }} v{number};");
+            let variants = (0..count).map(variant).collect::<String>();
+            planned(&format!(
+                "typealias integer {{ size = 32; }} := u;
+                 event {{ fields := struct {{ enum : u {{ {labels} }} tag; {variants} }}; }};"
+            ))
+        };
+        variants(16).expect("960,000 labels are read");
+        let error = variants(20).expect_err("1.2 million labels");
+        assert!(error.what.contains("1048576 parts"), "{error:?}");
+    }
+
+    #[test]
+    fn ids_are_found_by_index_up_to_the_largest() {
+        let text =
+            "typealias integer { size = 8; } := u; event { id = 3; fields := struct { u a; }; };
+                    event { id = 9000; fields := struct { u a; }; };";
+        let plan = planned(text).expect("understood");
+        let stream = &plan.streams[0];
+        assert_eq!(stream.dense.len(), 4, "no more than there are");
+        assert_eq!([3, 9000].map(|id| stream.index(id)), [Some(0), Some(1)]);
+        assert!([0, 4, 9001].into_iter().all(|id| stream.kind(id).is_none()));
+    }
 
     #[test]
     fn time_is_cut_off_as_babeltrace2_does() {

@@ -7,13 +7,14 @@
 //! no JSON.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::lexer::{Misread, Parsed, TextPosition};
 use super::types::{
-    ClockClass, DEPTH_MAX, Duty, EventClass, Field, Float, Integer, Kind, Metadata, NODES_MAX,
-    Range, StreamClass, Type,
+    CLASSES_MAX, ClockClass, DEPTH_MAX, Duty, EventClass, Field, Float, Integer, Kind, Metadata,
+    NODES_MAX, Range, StreamClass, Type,
 };
 
 /// Begins a fragment (RFC 7464).
@@ -97,9 +98,9 @@ struct Reader {
     metadata: Metadata,
     aliases: HashMap<String, Type>,
     /// Clock classes by their id, or name where they have none.
-    clock_names: HashMap<String, String>,
+    clock_names: HashMap<String, Arc<str>>,
     /// The clock that time stamps of the class at hand set.
-    clock: Option<String>,
+    clock: Option<Arc<str>>,
     depth: u32,
 }
 
@@ -209,6 +210,9 @@ impl Reader {
     }
 
     fn clock(&mut self, fragment: &Object) -> Understood<()> {
+        if self.metadata.clocks.len() == CLASSES_MAX {
+            return Err(format!("more than {CLASSES_MAX} clocks"));
+        }
         let label = text(fragment, "id").or_else(|| text(fragment, "name"));
         let label = label.ok_or("a clock class with neither `id` nor `name`")?;
         let frequency_hz = unsigned(fragment, "frequency")?.unwrap_or(1_000_000_000);
@@ -227,12 +231,15 @@ impl Reader {
         // Two clocks may have one name, and only ids tell them apart.
         let known = self.metadata.clocks.iter().any(|clock| clock.name == name);
         let name = if known { label.to_owned() } else { name };
-        self.clock_names.insert(label.into(), name.clone());
+        self.clock_names.insert(label.into(), name.as_str().into());
         self.metadata.clocks.push(ClockClass { name, frequency_hz, offset_s, offset_ticks });
         Ok(())
     }
 
     fn stream(&mut self, place: TextPosition, fragment: &Object) -> Understood<()> {
+        if self.metadata.streams.len() == CLASSES_MAX {
+            return Err(format!("more than {CLASSES_MAX} classes of streams"));
+        }
         let id = unsigned(fragment, "id")?.unwrap_or(0);
         if self.metadata.streams.iter().any(|other| other.id == id) {
             return Err(format!("second stream class {id}"));
@@ -384,7 +391,7 @@ impl Reader {
             // The selector is a boolean.
             None => vec![[1, i128::from(u64::MAX)], [i128::from(i64::MIN), -1]],
         };
-        let options = vec![Field { name: String::new(), of }];
+        let options = [Field { name: "".into(), of }].into();
         Ok(Kind::Variant { tag: Some(tag), options, ranges: Some(vec![ranges]), optional: true })
     }
 
@@ -393,12 +400,13 @@ impl Reader {
         let (mut options, mut all) = (Vec::new(), Vec::new());
         for (number, option) in list(class, "options")?.iter().enumerate() {
             let option = object(option, "an option")?;
-            let name = text(option, "name").map_or_else(|| number.to_string(), str::to_owned);
+            let name = text(option, "name").map_or_else(|| number.to_string().into(), Arc::from);
             let of = option.get("field-class").ok_or("an option without `field-class`")?;
             let of = self.class(of, scope).map_err(|why| format!("option `{name}`: {why}"))?;
             options.push(Field { name, of });
             all.push(ranges(list(option, "selector-field-ranges")?)?);
         }
+        let options = options.into();
         Ok(Kind::Variant { tag: Some(tag), options, ranges: Some(all), optional: false })
     }
 
@@ -455,13 +463,14 @@ impl Reader {
         let mut all = Vec::new();
         for (label, values) in mappings {
             let values = values.as_array().ok_or("a mapping is no array")?;
+            let label: Arc<str> = label.as_str().into();
             all.extend(ranges(values)?.into_iter().map(|[first, last]| Range {
-                label: label.clone(),
+                label: Arc::clone(&label),
                 first,
                 last,
             }));
         }
-        Ok(Kind::Enumeration { of: integer, ranges: all })
+        Ok(Kind::Enumeration { of: integer, ranges: all.into() })
     }
 
     fn role(&self, role: &str, scope: Scope, integer: &mut Integer) {

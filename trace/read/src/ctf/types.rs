@@ -1,7 +1,7 @@
 //! Types as metadata declares them.
 //!
-//! Shared where metadata names them twice; `nodes` and `depth` of each type bound what expanding it can cost, so that a
-//! few lines of hostile metadata cannot grow into gigabytes of layout.
+//! Shared where metadata names them twice, and so are their names and labels; `nodes` and `depth` of each type bound
+//! what expanding it once can cost, so that a few lines of hostile metadata cannot grow into gigabytes of layout.
 
 use std::sync::Arc;
 
@@ -11,6 +11,9 @@ use super::lexer::{Misread, TextPosition};
 pub(super) const DEPTH_MAX: u32 = 32;
 /// Most types that one type may contain, counted as often as they occur.
 pub(super) const NODES_MAX: u32 = 65_536;
+
+/// Most classes of streams, and of clocks.
+pub(super) const CLASSES_MAX: usize = 4096;
 
 /// A declared type.
 #[derive(Clone, Debug)]
@@ -27,7 +30,7 @@ pub(super) enum Kind {
     Float(Float),
     Enumeration {
         of: Integer,
-        ranges: Vec<Range>,
+        ranges: Arc<[Range]>,
     },
     Text,
     Struct {
@@ -46,7 +49,7 @@ pub(super) enum Kind {
     /// list per option. `optional`: for other values there is nothing.
     Variant {
         tag: Option<String>,
-        options: Vec<Field>,
+        options: Arc<[Field]>,
         ranges: Option<Vec<Vec<[i128; 2]>>>,
         optional: bool,
     },
@@ -66,7 +69,7 @@ pub(super) struct Integer {
     /// 2, 8, 10 or 16: how a person wants to see it.
     pub(super) base: u32,
     /// Its value sets this clock.
-    pub(super) clock: Option<String>,
+    pub(super) clock: Option<Arc<str>>,
     /// LEB128: as many bytes as the value needs; `bits` is then 64.
     pub(super) variable: bool,
     /// What it says to a reader. TSDL says it by the name of the member.
@@ -119,7 +122,7 @@ pub(super) struct Float {
 /// A label of an enumeration and the values it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    pub(super) label: String,
+    pub(super) label: Arc<str>,
     pub(super) first: i128,
     pub(super) last: i128,
 }
@@ -127,7 +130,7 @@ pub(super) struct Range {
 /// A member of a struct or variant.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) of: Type,
 }
 
@@ -141,9 +144,8 @@ impl Type {
         };
         match &kind {
             Kind::Integer(_) | Kind::Float(_) | Kind::Enumeration { .. } | Kind::Text => {}
-            Kind::Struct { fields: members, .. } | Kind::Variant { options: members, .. } => {
-                members.iter().for_each(|member| add(&member.of));
-            }
+            Kind::Struct { fields, .. } => fields.iter().for_each(|field| add(&field.of)),
+            Kind::Variant { options, .. } => options.iter().for_each(|option| add(&option.of)),
             Kind::Array { of, .. } | Kind::Sequence { of, .. } => add(of),
         }
         let depth = depth + 1;

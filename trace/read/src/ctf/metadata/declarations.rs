@@ -5,6 +5,7 @@
 use super::{Declared, Misread, Parsed, Parser, Token, Value};
 use crate::ctf::types::{DEPTH_MAX, Field, Float, Integer, Kind, Range, Type};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 impl Parser {
     /// A declaration that names a type, or the type of a member that begins like one.
@@ -201,7 +202,7 @@ impl Parser {
                     let clock = map
                         .strip_prefix("clock.")
                         .and_then(|rest| rest.strip_suffix(".value"))
-                        .map(str::to_owned);
+                        .map(Arc::from);
                     if clock.is_none() {
                         return parser.wrong(format!("`{map}` is no value of a clock"));
                     }
@@ -325,11 +326,11 @@ impl Parser {
             None
         };
         let options = if self.is('{') {
-            self.members()?
+            self.members()?.into()
         } else {
             let name = name.clone().unwrap_or_default();
-            match self.named(&format!("variant {name}")).map(|of| of.kind.as_ref().clone()) {
-                Some(Kind::Variant { options, .. }) => options,
+            match self.named(&format!("variant {name}")).map(|of| of.kind.as_ref()) {
+                Some(Kind::Variant { options, .. }) => Arc::clone(options),
                 _ => return self.wrong(format!("unknown type `variant {name}`")),
             }
         };
@@ -384,12 +385,12 @@ impl Parser {
                 first
             };
             next = last + 1;
-            ranges.push(Range { label, first, last });
+            ranges.push(Range { label: label.into(), first, last });
             if !self.accept(',') && !self.is('}') {
                 return self.expected("`,` or `}`");
             }
         }
-        let of = self.limited(Type::new(Kind::Enumeration { of, ranges }))?;
+        let of = self.limited(Type::new(Kind::Enumeration { of, ranges: ranges.into() }))?;
         if let Some(name) = name {
             self.name(format!("enum {name}"), of.clone());
         }
@@ -409,7 +410,7 @@ impl Parser {
             };
             let (name, of) = self.declarator(of, name)?;
             self.demand(';')?;
-            fields.push(Field { name, of });
+            fields.push(Field { name: name.into(), of });
         }
         self.scopes.pop();
         Ok(fields)
