@@ -1,7 +1,7 @@
 //! System calls by number: what they are called and what they are for.
 //!
-//! Numbers are those of the machine that analyses: a trace of another architecture is named wrongly, which the
-//! recorders of this project rule out, because they write for the machine they run on.
+//! Numbers are those of the machine that analyses. The reader gives them to traces that name calls (LTTng's); one of our
+//! own recorder from another architecture is named wrongly, because it holds the numbers of the machine it was made on.
 
 /// What a system call is for, as far as a worker's time is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +99,11 @@ mod tests {
         assert_eq!(name(number(libc::SYS_recvfrom)), "recvfrom");
         assert_eq!(kind(number(libc::SYS_futex)), Kind::Lock);
         assert_eq!((name(99_999).as_str(), kind(99_999)), ("system call 99999", Kind::Other));
+        // What a kernel's tracer names is given a number by the reader, and its name again by this table.
+        for &(number, known, _) in all() {
+            let read = laneway_trace_read::syscall_number(known);
+            assert_eq!((i64::from(read), name(read).as_str()), (number, known));
+        }
         let mut numbers: Vec<i64> = all().map(|call| call.0).collect();
         let all = numbers.len();
         numbers.sort_unstable();

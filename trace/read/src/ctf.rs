@@ -24,6 +24,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::syscalls::number as syscall_number;
+
 use self::lexer::{METADATA_BYTES_MAX, Misread};
 use self::plan::{Plan, Scale};
 use self::render::Render;

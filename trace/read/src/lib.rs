@@ -30,6 +30,7 @@ mod trace;
 mod uftrace;
 
 pub use about::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record};
+pub use ctf::syscall_number;
 pub use event::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, PAGE_FAULT, PoolAction, Producer,
     SOFTIRQ_BASE, Thread, ThreadId,

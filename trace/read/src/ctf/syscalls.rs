@@ -1,10 +1,14 @@
-//! System calls of x86-64 by name, for kernel traces that tell the name of a call and not its number.
+//! System calls by name, for kernel traces that tell the name of a call and not its number.
 //!
-//! Numbers are those of Linux's `arch/x86/entry/syscalls/syscall_64.tbl`, which are never given anew. A trace of
-//! another machine is read with the same ones: here a number stands for a name only.
+//! Numbers are those of the machine that reads, as in the traces of our own recorder, so that one table names both. A
+//! trace of another machine is read with the same ones: there a number stands for a name only. Numbers are never given
+//! anew.
 
 /// The first number of a row, and the names from it on.
-const ROWS: &[(u32, &str)] = &[
+type Rows = [(u32, &'static str)];
+
+/// Linux's `arch/x86/entry/syscalls/syscall_64.tbl`.
+const X86_64: &Rows = &[
     (
         0,
         "read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction rt_sigprocmask \
@@ -49,16 +53,67 @@ const ROWS: &[(u32, &str)] = &[
     ),
 ];
 
+/// Linux's `include/uapi/asm-generic/unistd.h`: aarch64, riscv64 and all that are newer than x86-64.
+const GENERIC: &Rows = &[
+    (
+        0,
+        "io_setup io_destroy io_submit io_cancel io_getevents setxattr lsetxattr fsetxattr getxattr lgetxattr \
+         fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr fremovexattr getcwd lookup_dcookie \
+         eventfd2 epoll_create1 epoll_ctl epoll_pwait dup dup3 fcntl inotify_init1 inotify_add_watch \
+         inotify_rm_watch ioctl ioprio_set ioprio_get flock mknodat mkdirat unlinkat symlinkat linkat renameat \
+         umount2 mount pivot_root nfsservctl statfs fstatfs truncate ftruncate fallocate faccessat chdir fchdir \
+         chroot fchmod fchmodat fchownat fchown openat close vhangup pipe2 quotactl getdents64 lseek read write \
+         readv writev pread64 pwrite64 preadv pwritev sendfile pselect6 ppoll signalfd4 vmsplice splice tee \
+         readlinkat newfstatat fstat sync fsync fdatasync sync_file_range timerfd_create timerfd_settime \
+         timerfd_gettime utimensat acct capget capset personality exit exit_group waitid set_tid_address unshare \
+         futex set_robust_list get_robust_list nanosleep getitimer setitimer kexec_load init_module delete_module \
+         timer_create timer_gettime timer_getoverrun timer_settime timer_delete clock_settime clock_gettime \
+         clock_getres clock_nanosleep syslog ptrace sched_setparam sched_setscheduler sched_getscheduler \
+         sched_getparam sched_setaffinity sched_getaffinity sched_yield sched_get_priority_max \
+         sched_get_priority_min sched_rr_get_interval restart_syscall kill tkill tgkill sigaltstack rt_sigsuspend \
+         rt_sigaction rt_sigprocmask rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigreturn setpriority \
+         getpriority reboot setregid setgid setreuid setuid setresuid getresuid setresgid getresgid setfsuid \
+         setfsgid times setpgid getpgid getsid setsid getgroups setgroups uname sethostname setdomainname getrlimit \
+         setrlimit getrusage umask prctl getcpu gettimeofday settimeofday adjtimex getpid getppid getuid geteuid \
+         getgid getegid gettid sysinfo mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr msgget \
+         msgctl msgrcv msgsnd semget semctl semtimedop semop shmget shmctl shmat shmdt socket socketpair bind listen \
+         accept connect getsockname getpeername sendto recvfrom setsockopt getsockopt shutdown sendmsg recvmsg \
+         readahead brk munmap mremap add_key request_key keyctl clone execve mmap fadvise64 swapon swapoff mprotect \
+         msync mlock munlock mlockall munlockall mincore madvise remap_file_pages mbind get_mempolicy set_mempolicy \
+         migrate_pages move_pages rt_tgsigqueueinfo perf_event_open accept4 recvmmsg",
+    ),
+    (
+        260,
+        "wait4 prlimit64 fanotify_init fanotify_mark name_to_handle_at open_by_handle_at clock_adjtime syncfs setns \
+         sendmmsg process_vm_readv process_vm_writev kcmp finit_module sched_setattr sched_getattr renameat2 seccomp \
+         getrandom memfd_create bpf execveat userfaultfd membarrier mlock2 copy_file_range preadv2 pwritev2 \
+         pkey_mprotect pkey_alloc pkey_free statx io_pgetevents rseq kexec_file_load",
+    ),
+    (
+        424,
+        "pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig \
+         fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise epoll_pwait2 \
+         mount_setattr quotactl_fd landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret \
+         process_mrelease futex_waitv set_mempolicy_home_node",
+    ),
+];
+
+const OF_THIS_MACHINE: &Rows = if cfg!(target_arch = "x86_64") { X86_64 } else { GENERIC };
+
 /// Stands for a call that is not among them.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
-/// The number of the call with this name.
-pub(super) fn number(name: &str) -> u32 {
+/// Number on this machine of the system call with this name; `u32::MAX` where it has none.
+pub fn number(name: &str) -> u32 {
+    number_among(OF_THIS_MACHINE, name)
+}
+
+fn number_among(rows: &Rows, name: &str) -> u32 {
     let in_row = |&(first, names): &(u32, &str)| {
         let at = names.split_whitespace().position(|known| known == name)?;
         Some(first + u32::try_from(at).ok()?)
     };
-    ROWS.iter().find_map(in_row).unwrap_or(UNKNOWN)
+    rows.iter().find_map(in_row).unwrap_or(UNKNOWN)
 }
 
 #[cfg(test)]
@@ -68,15 +123,21 @@ mod tests {
     #[test]
     fn names_have_the_numbers_of_the_kernel() {
         let known = [
-            ("read", 0),
-            ("sendto", 44),
-            ("futex", 202),
-            ("epoll_wait", 232),
-            ("io_uring_enter", 426),
+            ("read", 0, 63),
+            ("wait4", 61, 260),
+            ("futex", 202, 98),
+            ("epoll_pwait", 281, 22),
+            ("recvmmsg", 299, 243),
+            ("kexec_file_load", 320, 294),
+            ("statx", 332, 291),
+            ("io_uring_enter", 426, 426),
+            ("futex_waitv", 449, 449),
+            ("epoll_wait", 232, UNKNOWN),
+            ("no_such_call", UNKNOWN, UNKNOWN),
         ];
-        for (name, expected) in known {
-            assert_eq!(number(name), expected, "{name}");
+        for (name, x86_64, generic) in known {
+            let found = [X86_64, GENERIC].map(|rows| number_among(rows, name));
+            assert_eq!(found, [x86_64, generic], "{name}");
         }
-        assert_eq!(number("no_such_call"), UNKNOWN);
     }
 }
