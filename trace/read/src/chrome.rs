@@ -14,7 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use crate::about::ReadError;
 use crate::delivery::Delivery;
-use crate::event::{Damage, Event, Kind, Thread};
+use crate::event::{Damage, Event, FunctionKey, Kind, Thread};
 use crate::shelf::Shelf;
 use crate::symbols::Symbols;
 
@@ -237,23 +237,20 @@ impl Taker<'_> {
             return;
         };
         let place = self.shelf.thread(&thread, &of);
-        let mut function = || self.symbols.number_function(&row.name, "");
         let kind = match row.ph.as_str() {
             "X" => {
-                let key = function();
+                let key = self.function(&row.name);
                 let end = time_ns.saturating_add(nanoseconds(row.dur.unwrap_or(0.0)));
                 self.shelf.span(place, time_ns, end, Kind::Enter(key), Kind::Leave(key));
                 return;
             }
-            "B" => Kind::Enter(function()),
+            "B" => Kind::Enter(self.function(&row.name)),
             "E" if row.name.is_empty() => Kind::LeaveInnermost,
-            "E" => Kind::Leave(function()),
-            "i" | "I" | "R" => {
-                Kind::Point { point: self.symbols.number_point(&row.name), value: 0 }
-            }
+            "E" => Kind::Leave(self.function(&row.name)),
+            "i" | "I" | "R" => Kind::Point { point: self.point(&row.name), value: 0 },
             "C" => {
                 let number = row.args.and_then(|args| args.number).unwrap_or(0.0);
-                Kind::Point { point: self.symbols.number_point(&row.name), value: number as u64 }
+                Kind::Point { point: self.point(&row.name), value: number as u64 }
             }
             _ => {
                 self.skipped += 1;
@@ -261,6 +258,16 @@ impl Taker<'_> {
             }
         };
         self.shelf.put(place, Event { time_ns, kind });
+    }
+
+    /// The key of a function; what is left out needs none.
+    fn function(&mut self, name: &str) -> FunctionKey {
+        if self.shelf.is_full() { FunctionKey(0) } else { self.symbols.number_function(name, "") }
+    }
+
+    /// ... and the number of a point.
+    fn point(&mut self, name: &str) -> u32 {
+        if self.shelf.is_full() { 0 } else { self.symbols.number_point(name) }
     }
 }
 
@@ -339,8 +346,9 @@ pub(crate) fn read(
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::Producer;
     use crate::testing::{Log, read_text};
-    use crate::{Kind, Producer};
 
     fn check(json: &str) -> Log {
         let log = read_text(json);
@@ -385,6 +393,18 @@ mod tests {
                 "3000 -c", "3000 -b", "3000 -a"
             ]
         );
+    }
+
+    #[test]
+    fn what_has_no_room_on_the_shelf_is_not_named() {
+        let (mut shelf, mut symbols) = (Shelf::of(1), Symbols::default());
+        let mut taker = Taker { shelf: &mut shelf, symbols: &mut symbols, skipped: 0 };
+        for (ph, name) in [("i", "kept"), ("i", "a"), ("C", "b"), ("B", "c"), ("X", "d")] {
+            let text = format!(r#"{{"ph":"{ph}","name":"{name}","ts":1,"pid":1,"tid":"{name}"}}"#);
+            taker.take(serde_json::from_str(&text).expect("a row"));
+        }
+        assert_eq!(symbols.points(), ["kept"]);
+        assert!(symbols.function(FunctionKey(0)).name.starts_with("0x"), "no function is named");
     }
 
     #[test]

@@ -10,6 +10,16 @@ use crate::event::{Consumer, Damage, Event, FunctionKey, Kind, Loss, Thread, Thr
 /// Events a reader of text collects before it passes them on.
 const BATCH_EVENTS: usize = 1024;
 
+/// Most threads of a trace; those beyond are one.
+pub(crate) const THREADS_MAX: usize = 1 << 18;
+/// What tells that one apart, and its name.
+pub(crate) const FURTHER_THREADS: &str = "(further threads)";
+
+/// All threads beyond [`THREADS_MAX`].
+pub(crate) fn further_threads() -> Thread {
+    Thread { pid: 0, tid: 0, name: FURTHER_THREADS.into() }
+}
+
 pub(crate) struct Delivery<'c> {
     consumer: &'c mut dyn Consumer,
     read: Read,
@@ -48,12 +58,26 @@ impl<'c> Delivery<'c> {
                 && self.by_number.contains(id)
                 && self.read.threads.get(id.0 as usize).is_some_and(|thread| thread.pid == 0)
         });
-        let id = known.or_else(|| of_kernel.copied()).unwrap_or(next);
+        let Some(id) =
+            known.or_else(|| of_kernel.copied()).or_else(|| self.has_room().then_some(next))
+        else {
+            return self.further(next);
+        };
         self.ids.insert(key, id);
         if of.is_empty() {
             self.of_host.entry(thread.tid).or_insert(id);
         }
         self.announce(id, thread)
+    }
+
+    fn has_room(&self) -> bool {
+        self.ids.len() < THREADS_MAX
+    }
+
+    /// The one that stands for all further threads; `next` if it is the first of them.
+    fn further(&mut self, next: ThreadId) -> ThreadId {
+        let id = *self.ids.entry((0, 0, FURTHER_THREADS.into())).or_insert(next);
+        self.announce(id, further_threads())
     }
 
     /// The same for a thread of which only its number on the host is known, and a name.
@@ -173,5 +197,29 @@ impl<'c> Delivery<'c> {
     pub(crate) fn finish(mut self) -> Read {
         self.flush();
         self.read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Log;
+
+    #[test]
+    fn threads_beyond_the_limit_are_one() {
+        let mut log = Log::default();
+        let mut delivery = Delivery::new(&mut log);
+        let thread = |tid: usize| Thread { pid: 1, tid: tid as u32, name: "worker".into() };
+        for tid in 0..THREADS_MAX {
+            delivery.thread(thread(tid), "");
+        }
+        let further = ThreadId(THREADS_MAX as u32);
+        assert_eq!(delivery.thread(thread(THREADS_MAX), ""), further);
+        assert_eq!(delivery.thread(thread(THREADS_MAX + 1), "of"), further);
+        assert_eq!(delivery.thread_of_host(thread(THREADS_MAX + 2)), further);
+        assert_eq!(delivery.thread(thread(7), ""), ThreadId(7), "what is known keeps its number");
+        let read = delivery.finish();
+        assert_eq!(read.threads.len(), THREADS_MAX + 1);
+        assert_eq!(log.threads[THREADS_MAX], further_threads());
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Chrome JSON writes a span when it ends, and `uftrace dump` writes one file after the other; order is known only at
 //! the end. What is kept is bounded by [`EVENTS_MAX`]; what goes beyond is reported as damage, and as a loss of each
-//! thread.
+//! thread. Threads that are new then, or beyond [`THREADS_MAX`], are one.
 
 use std::collections::HashMap;
 
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, FURTHER_THREADS, THREADS_MAX, further_threads};
 use crate::event::{Damage, Event, Kind, Loss, Thread};
 
 /// Most events of an input that must be sorted; 24 bytes each.
@@ -24,13 +24,7 @@ pub(crate) struct Shelf {
 
 impl Default for Shelf {
     fn default() -> Self {
-        Self {
-            events_max: EVENTS_MAX,
-            threads: Vec::new(),
-            places: HashMap::new(),
-            events: 0,
-            left_out: 0,
-        }
+        Self::of(EVENTS_MAX)
     }
 }
 
@@ -76,24 +70,37 @@ impl Row {
 }
 
 impl Shelf {
+    /// With room for so many events.
+    pub(crate) fn of(events_max: usize) -> Self {
+        Self { events_max, threads: Vec::new(), places: HashMap::new(), events: 0, left_out: 0 }
+    }
+
     /// The place of a thread; `of` tells threads apart that have no number.
     pub(crate) fn thread(&mut self, thread: &Thread, of: &str) -> usize {
+        if let Some(&place) = self.places.get(&(thread.pid, thread.tid, of.to_owned())) {
+            return place;
+        }
+        let is_room = self.places.len() < THREADS_MAX && !self.is_full();
+        let (thread, of) =
+            if is_room { (thread.clone(), of) } else { (further_threads(), FURTHER_THREADS) };
         let next = self.threads.len();
         let place = *self.places.entry((thread.pid, thread.tid, of.to_owned())).or_insert(next);
         if place == next {
-            self.threads.push(OnShelf {
-                thread: thread.clone(),
-                of: of.into(),
-                rows: Vec::new(),
-                left_out: None,
-            });
+            self.threads.push(OnShelf { thread, of: of.into(), rows: Vec::new(), left_out: None });
         }
         place
     }
 
+    /// No further event is kept, so that nothing in it needs a name.
+    pub(crate) fn is_full(&self) -> bool {
+        self.events >= self.events_max
+    }
+
     /// Gives a thread its name.
     pub(crate) fn rename(&mut self, place: usize, name: String) {
-        if let Some(known) = self.threads.get_mut(place) {
+        if let Some(known) = self.threads.get_mut(place)
+            && known.of != FURTHER_THREADS
+        {
             known.thread.name = name;
         }
     }
@@ -130,12 +137,12 @@ impl Shelf {
 
     fn row(&mut self, place: usize, row: Row) {
         let Some(thread) = self.threads.get_mut(place) else { return };
-        if self.events < self.events_max {
-            thread.rows.push(row);
-            self.events += 1;
-        } else {
+        if self.events >= self.events_max {
             thread.leave_out(row.time_ns);
             self.left_out += 1;
+        } else {
+            thread.rows.push(row);
+            self.events += 1;
         }
     }
 
@@ -206,9 +213,17 @@ mod tests {
         Thread { pid: 1, tid, name: "worker".into() }
     }
 
+    fn delivered(shelf: Shelf) -> (Log, crate::Read) {
+        let mut log = Log::default();
+        let mut delivery = Delivery::new(&mut log);
+        shelf.deliver("trace", &mut delivery);
+        let read = delivery.finish();
+        (log, read)
+    }
+
     #[test]
     fn what_is_left_out_is_a_loss_of_its_thread_where_it_would_have_been() {
-        let mut shelf = Shelf { events_max: 4, ..Shelf::default() };
+        let mut shelf = Shelf::of(4);
         let [first, second] = [1, 2].map(|tid| shelf.thread(&thread(tid), ""));
         let key = FunctionKey(7);
         let event = |time_ns, kind| Event { time_ns, kind };
@@ -219,15 +234,44 @@ mod tests {
         shelf.span(first, 30, 50, Kind::Enter(key), Kind::Leave(key));
         shelf.put(first, event(40, Kind::Enter(key)));
         shelf.put(second, event(45, Kind::Leave(key)));
-        let mut log = Log::default();
-        let mut delivery = Delivery::new(&mut log);
-        shelf.deliver("trace", &mut delivery);
-        let read = delivery.finish();
+        let (log, read) = delivered(shelf);
         let lost = log.losses.iter().map(|(loss, threads, before)| {
             (threads[0].0, loss.from_ns, loss.to_ns, loss.events, *before)
         });
         assert_eq!(lost.collect::<Vec<_>>(), [(0, 40, 50, Some(2), 2), (1, 45, 45, Some(1), 4)]);
         assert_eq!((read.events, read.losses, read.damages.len()), (4, 2, 1));
         assert!(read.damages[0].what.starts_with("3 events"), "{:?}", read.damages);
+    }
+    #[test]
+    fn threads_beyond_the_limit_are_one() {
+        let mut shelf = Shelf::default();
+        let last = THREADS_MAX as u32;
+        for tid in 0..last + 2 {
+            let place = shelf.thread(&thread(tid), "");
+            shelf.rename(place, "named".into());
+            // Later threads have earlier events.
+            let time_ns = (2 * last - tid).into();
+            shelf.put(place, Event { time_ns, kind: Kind::LeaveInnermost });
+        }
+        assert_eq!(shelf.thread(&thread(7), ""), 7, "what is known keeps its place");
+        let (log, _) = delivered(shelf);
+        assert_eq!(log.threads.len(), THREADS_MAX + 1);
+        assert_eq!(log.threads[THREADS_MAX].name, "(further threads)");
+        let further = log.events.iter().filter(|event| event.0 == THREADS_MAX);
+        let times: Vec<u64> = further.map(|event| event.2.time_ns).collect();
+        assert_eq!(times, [u64::from(last) - 1, last.into()]);
+    }
+
+    #[test]
+    fn a_full_shelf_has_no_further_threads() {
+        let mut shelf = Shelf::of(1);
+        for tid in 0..10 {
+            let place = shelf.thread(&thread(tid), "");
+            shelf.put(place, Event { time_ns: 10, kind: Kind::LeaveInnermost });
+        }
+        let (log, read) = delivered(shelf);
+        let names: Vec<&str> = log.threads.iter().map(|thread| thread.name.as_str()).collect();
+        assert_eq!(names, ["worker", "(further threads)"]);
+        assert_eq!((read.events, read.losses, read.discarded), (1, 1, 9));
     }
 }

@@ -20,8 +20,10 @@ use crate::pairs::CallPair;
 
 /// Most modules that are kept.
 const MODULES_MAX: usize = 65_536;
-/// Most names that a reader of text gives numbers to.
+/// Most names of functions, and of points, that a reader gives numbers to; those beyond are one.
 const NAMES_MAX: usize = 1 << 20;
+/// The name of all points beyond.
+const FURTHER_POINTS: &str = "(further points)";
 /// Most pools.
 const POOLS_MAX: usize = 65_535;
 
@@ -238,6 +240,10 @@ impl Symbols {
     }
 
     pub(crate) fn number_point(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.point_numbers.get(name) {
+            return number;
+        }
+        let name = if self.points.len() < NAMES_MAX { name } else { FURTHER_POINTS };
         let next = u32::try_from(self.points.len()).unwrap_or(u32::MAX);
         *self.point_numbers.entry(name.to_owned()).or_insert_with(|| {
             self.points.push(name.to_owned());
@@ -277,4 +283,22 @@ impl Symbols {
 fn named(name: String, module: String) -> Function {
     let demangled = addr2line::demangle_auto(name.as_str().into(), None).into_owned();
     Function { name, demangled, module, known: true, ..Function::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_beyond_the_limit_are_one() {
+        let mut symbols = Symbols::default();
+        for name in 0..NAMES_MAX {
+            symbols.number_point(&name.to_string());
+        }
+        let further = ["a", "b", "a"].map(|name| symbols.number_point(name));
+        assert_eq!(further, [NAMES_MAX as u32; 3]);
+        assert_eq!(symbols.point(further[0]), Some("(further points)"));
+        assert_eq!(symbols.points().len(), NAMES_MAX + 1);
+        assert_eq!(symbols.number_point("7"), 7, "what is known keeps its number");
+    }
 }

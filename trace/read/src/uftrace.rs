@@ -94,7 +94,8 @@ pub(crate) fn read(
             Some(line) => {
                 let thread = Thread { pid: 0, tid: line.tid, name: format!("thread {}", line.tid) };
                 let on = shelf.thread(&thread, "");
-                match event(&line, symbols) {
+                let is_kept = !shelf.is_full();
+                match event(&line, is_kept, symbols) {
                     Some(kind) => shelf.put(on, Event { time_ns: line.time_ns, kind }),
                     None if line.what == "lost" => {
                         let events =
@@ -126,13 +127,16 @@ pub(crate) fn read(
     Ok(())
 }
 
-fn event(line: &Line<'_>, symbols: &mut Symbols) -> Option<Kind> {
+/// What the record of a line is; `is_kept`: it needs its names.
+fn event(line: &Line<'_>, is_kept: bool, symbols: &mut Symbols) -> Option<Kind> {
     match line.what {
         "entry" | "exit" => {
             let (name, rest) = line.rest.rsplit_once('(')?;
             let (address, _) = rest.split_once(')')?;
             let key = FunctionKey(u64::from_str_radix(address, 16).ok()?);
-            symbols.name_function(key, name);
+            if is_kept {
+                symbols.name_function(key, name);
+            }
             Some(if line.what == "entry" { Kind::Enter(key) } else { Kind::Leave(key) })
         }
         "event" => {
@@ -141,7 +145,8 @@ fn event(line: &Line<'_>, symbols: &mut Symbols) -> Option<Kind> {
                 "linux:sched-in" => Kind::SwitchedIn,
                 "linux:sched-out" => Kind::SwitchedOut { runnable: false },
                 "linux:sched-out (pre-empted)" => Kind::SwitchedOut { runnable: true },
-                other => Kind::Point { point: symbols.number_point(other), value: 0 },
+                other if is_kept => Kind::Point { point: symbols.number_point(other), value: 0 },
+                _ => Kind::Point { point: 0, value: 0 },
             })
         }
         _ => None,
