@@ -259,16 +259,17 @@ impl Symbols {
 
     /// The key of a function that the trace knows by its name only.
     pub(crate) fn number_function(&mut self, name: &str, module: &str) -> FunctionKey {
+        let pair = (name.to_owned(), module.to_owned());
+        if let Some(&number) = self.numbers.get(&pair) {
+            return FunctionKey(number);
+        }
         if self.numbers.len() >= NAMES_MAX {
             self.given.entry(u64::MAX).or_insert_with(|| ("(further names)".into(), String::new()));
             return FunctionKey(u64::MAX);
         }
-        let next = self.numbers.len() as u64;
-        let pair = (name.to_owned(), module.to_owned());
-        let number = *self.numbers.entry(pair.clone()).or_insert(next);
-        if number == next {
-            self.given.insert(number, pair);
-        }
+        let number = self.numbers.len() as u64;
+        self.numbers.insert(pair.clone(), number);
+        self.given.insert(number, pair);
         FunctionKey(number)
     }
 
@@ -288,6 +289,19 @@ fn named(name: String, module: String) -> Function {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_beyond_the_limit_are_one() {
+        let mut symbols = Symbols::default();
+        for name in 0..NAMES_MAX {
+            symbols.number_function(&name.to_string(), "");
+        }
+        let further = ["a", "b"].map(|name| symbols.number_function(name, ""));
+        assert_eq!(further, [FunctionKey(u64::MAX); 2]);
+        assert_eq!(symbols.function(further[0]).name, "(further names)");
+        let known = symbols.number_function("7", "");
+        assert_eq!(known, FunctionKey(7), "what is known keeps its key");
+    }
 
     #[test]
     fn points_beyond_the_limit_are_one() {
