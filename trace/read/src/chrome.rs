@@ -331,6 +331,7 @@ pub(crate) fn read(
             if !(error.is_eof() && counted.ends_open()) {
                 let what = format!("{error}; what follows is left out");
                 delivery.damage(Damage { place: place.clone(), offset, what });
+                shelf.cut();
             }
         }
     }
@@ -415,9 +416,13 @@ mod tests {
         assert_eq!(log.events.len(), 2);
         assert_eq!(log.events[1].2.kind, Kind::LeaveInnermost);
         assert!(log.read.damages.is_empty(), "{:?}", log.read.damages);
+        assert!(log.losses.is_empty(), "{:?}", log.losses);
         let log = check(&open[..open.len() - 12]);
         assert_eq!((log.events.len(), log.read.damages.len()), (1, 1));
         assert!(log.read.damages[0].offset > 0);
+        let (loss, threads, before) = &log.losses[0];
+        assert_eq!((loss.from_ns, loss.to_ns, loss.events), (1000, 1000, None));
+        assert_eq!((log.losses.len(), threads.len(), *before), (1, 1, 1));
     }
 
     #[test]

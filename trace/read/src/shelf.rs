@@ -20,6 +20,8 @@ pub(crate) struct Shelf {
     places: HashMap<(u32, u32, String), usize>,
     events: usize,
     left_out: u64,
+    /// The input was not read to its end.
+    is_cut: bool,
 }
 
 impl Default for Shelf {
@@ -72,7 +74,14 @@ impl Row {
 impl Shelf {
     /// With room for so many events.
     pub(crate) fn of(events_max: usize) -> Self {
-        Self { events_max, threads: Vec::new(), places: HashMap::new(), events: 0, left_out: 0 }
+        Self {
+            events_max,
+            threads: Vec::new(),
+            places: HashMap::new(),
+            events: 0,
+            left_out: 0,
+            is_cut: false,
+        }
     }
 
     /// The place of a thread; `of` tells threads apart that have no number.
@@ -117,6 +126,11 @@ impl Shelf {
         self.row(place, Row { time_ns, what: What::Lost(events.unwrap_or(0)), rank: u64::MAX });
     }
 
+    /// The rest of the input is left out: events of each thread may be in it.
+    pub(crate) fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
     /// A call that lasted from `from_ns` to `to_ns`.
     pub(crate) fn span(
         &mut self,
@@ -149,7 +163,7 @@ impl Shelf {
     /// Passes all on, thread by thread.
     pub(crate) fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
         for thread in self.threads {
-            thread.deliver(place, delivery);
+            thread.deliver(place, self.is_cut, delivery);
         }
         if self.left_out > 0 {
             delivery.damage(Damage {
@@ -173,7 +187,7 @@ impl OnShelf {
     }
 
     /// What was left out is reported where the first of it would have been.
-    fn deliver(self, place: &str, delivery: &mut Delivery<'_>) {
+    fn deliver(self, place: &str, is_cut: bool, delivery: &mut Delivery<'_>) {
         let Self { thread, of, mut rows, mut left_out } = self;
         rows.sort_by_key(|row| (row.time_ns, row.rank));
         // The sort kept the order of arrival: of equal spans the last to arrive is the innermost.
@@ -198,6 +212,9 @@ impl OnShelf {
         }
         if let Some(out) = left_out {
             lost(out.from_ns, out.to_ns, Some(out.events), delivery);
+        }
+        if let (true, Some(last_ns)) = (is_cut, last_ns) {
+            lost(last_ns, last_ns, None, delivery);
         }
         delivery.flush();
     }
