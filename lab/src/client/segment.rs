@@ -241,20 +241,24 @@ impl<C: Conversation> Client<C> {
                 1
             }
         };
-        let waiting = u64::from(self.connections[at].due - self.connections[at].taken);
-        let lost = self.connections[at].close(Fate::BehindWrong, wrong.to_string());
-        course.tally.lost();
-        course.tally.ended(Fate::BehindWrong, lost as u64 - wronged + waiting);
+        let gone = self.part(course, at, Fate::BehindWrong, wrong.to_string());
+        course.tally.ended(Fate::BehindWrong, gone - wronged);
     }
 
     /// A connection has gone, and with it all that was due on it.
     fn lose(&mut self, course: &mut Course, at: usize, fate: Fate, why: String) {
+        let gone = self.part(course, at, fate, why);
+        course.tally.ended(fate, gone);
+    }
+
+    /// Closes a connection: how many requests were asked on it or waited for it, which are the caller's to account for,
+    /// once.
+    fn part(&mut self, course: &mut Course, at: usize, fate: Fate, why: String) -> u64 {
         let connection = &mut self.connections[at];
         let waiting = u64::from(connection.due - connection.taken);
         connection.taken = connection.due;
-        let lost = connection.close(fate, why) as u64;
         course.tally.lost();
-        course.tally.ended(fate, lost + waiting);
+        connection.close(fate, why) as u64 + waiting
     }
 
     /// The wait is over. A connection with an answer still to come would have it in the next segment.

@@ -217,6 +217,30 @@ fn a_wrong_byte_ends_its_connection_and_is_reported() {
 }
 
 #[test]
+fn what_waits_behind_a_wrong_byte_is_booked_once() {
+    // The first connection is answered wrongly, when more is due on it; the other is never answered, so the client
+    // gives up in the end, which closes that one.
+    let wrongs = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let at = server(move |stream| {
+        let is_wrong = wrongs.swap(false, std::sync::atomic::Ordering::Relaxed);
+        echo(stream, move |piece| {
+            thread::sleep(Duration::from_millis(if is_wrong { 30 } else { 5_000 }));
+            piece[0] ^= 1;
+            is_wrong
+        })
+    });
+    let asked = asked(&mut client(&plan(at, 2, 1)), open_loop(40, 1_000));
+    assert_eq!((asked.due, asked.answered, asked.connections.lost), (40, 0, 2));
+    let ends = [
+        ("answered wrongly", 1),
+        ("behind a wrong answer", 19),
+        ("timed out", 1),
+        ("timed out unasked", 19),
+    ];
+    assert_eq!(fates(&asked), ends.into());
+}
+
+#[test]
 fn bytes_without_a_request_are_no_answer() {
     // Garbage at once; more than was asked for; every answer twice.
     let greets = server(|mut stream| {
