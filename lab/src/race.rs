@@ -26,6 +26,7 @@ mod expected;
 mod files;
 mod limiter;
 mod notes;
+mod once;
 mod pings;
 mod searched;
 mod traced;
@@ -190,14 +191,10 @@ fn concluded(
     program: Option<String>,
 ) -> RaceResult {
     let Contest { scenario, extent, entrants, own_pps, .. } = *contest;
-    let Measured { segments, trials, rounds, generations, mut findings, is_interrupted } = measured;
-    let loads = extent.loads_pps.len();
-    let (ping, mut ping_findings) =
-        pings::section(&trials, entrants.len(), loads, generations, scenario, program);
-    findings.append(&mut ping_findings);
-    let (capacity, mut capacity_findings) =
-        capacities::section(&trials, entrants.len(), loads, generations, scenario);
-    findings.append(&mut capacity_findings);
+    let Measured { segments, trials, rounds, generations, findings, once, is_interrupted } =
+        measured;
+    let ping = pings::section(&trials, entrants.len(), generations, scenario, program);
+    let capacity = capacities::section(&trials, entrants.len(), generations, scenario);
     let mut result = RaceResult {
         scenario: toml::to_string(scenario).unwrap_or_default(),
         generations,
@@ -208,7 +205,7 @@ fn concluded(
         closed_loop: extent.closed_loop,
         closed_requests: extent.closed_requests.clone(),
         own_share: extent.own_share,
-        findings,
+        findings: findings.into_iter().chain(once).collect(),
         ping,
         capacity,
         too_few: analyse::too_few(&segments, &entrants_names(entrants), &load_names(extent)),

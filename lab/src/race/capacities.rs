@@ -1,9 +1,9 @@
 //! The highest rates that arms carry, compared arm by arm with the base generation by generation: with at most a stated
 //! share lost in every one of several trials, and with nothing lost.
 
-use super::pings::{ByGeneration, CAPACITY, Compared, Value, capacity_row, findings};
+use super::pings::{ByGeneration, CAPACITY, Compared, Value, capacity_row};
 use super::searched::{capacity, resolution, zero_loss};
-use crate::result::{CapacitySection, Finding};
+use crate::result::CapacitySection;
 use crate::scenario::Scenario;
 use crate::trial::Trial;
 use laneway_stats::Direction;
@@ -27,28 +27,29 @@ pub(super) fn note(scenario: &Scenario) -> Option<String> {
     })
 }
 
-/// The section of the result and its findings; neither where nothing was searched.
+/// What is compared; nothing where nothing is searched.
+pub(super) fn compared(scenario: &Scenario) -> impl Iterator<Item = &'static Compared> {
+    let is_searched = scenario.capacity.is_some();
+    [&CAPACITY, &ZERO_LOSS].into_iter().filter(move |_| is_searched)
+}
+
+/// The section of the result; none where nothing was searched.
 pub(super) fn section(
     trials: &[Trial],
     arms: usize,
-    loads: usize,
     generations: usize,
     scenario: &Scenario,
-) -> (Option<CapacitySection>, Vec<Finding>) {
-    let Some(plan) = &scenario.capacity else { return (None, Vec::new()) };
+) -> Option<CapacitySection> {
+    let plan = scenario.capacity.as_ref()?;
     let all = ByGeneration { trials, generations };
-    let section = CapacitySection {
+    Some(CapacitySection {
         loss_max_share: plan.loss_max,
         searched_pps: plan.pps,
         trials: plan.trials,
         trial_ms: plan.ms,
         capacities: (0..arms).map(|arm| capacity_row(&all, arm, capacity)).collect(),
         zero_loss: (0..arms).map(|arm| capacity_row(&all, arm, zero_loss)).collect(),
-    };
-    let compared = [&CAPACITY, &ZERO_LOSS];
-    let findings =
-        compared.into_iter().flat_map(|what| findings(&all, what, arms, loads, scenario));
-    (Some(section), findings.collect())
+    })
 }
 
 /// What makes the run invalid: a search is made of segments, and theirs are ledgers, too.

@@ -9,6 +9,7 @@
 
 use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
+use super::once::Once;
 use super::{
     Entrant, Options, Progress, RaceError, analyse, beside, demands, interrupted, round_down,
     trial_plan,
@@ -61,6 +62,8 @@ pub(super) struct Measured {
     pub(super) generations: usize,
     /// What the last look found.
     pub(super) findings: Vec<Finding>,
+    /// The same of what is measured once in a generation.
+    pub(super) once: Vec<Finding>,
     /// More was to be measured.
     pub(super) is_interrupted: bool,
 }
@@ -82,6 +85,7 @@ impl<'a> Contest<'a> {
         let mut all = Measured::default();
         let beside = demands::beside_comparisons(scenario, app.race.metrics, false);
         let mut judge = Judge::new(extent.own_load(), beside);
+        let mut once = Once::new(scenario);
         let mut doubt = Doubt::new(entrants.len(), extent.loads_pps.len());
         for generation in 0..extent.generations {
             let share = (generation + 1) as f64 / extent.generations as f64;
@@ -111,6 +115,7 @@ impl<'a> Contest<'a> {
             let size = [entrants.len(), extent.loads_pps.len()];
             let looked = if is_over { 1.0 } else { share.min(SHARE_MAX) };
             all.findings = judge.look(data, size, app.race.metrics, scenario, looked);
+            all.once = once.look(&all.trials, size, all.generations, looked);
             beside::reopen(&mut all.findings, &all.segments);
             let [open, limits] =
                 demands::undecided_limits(&self.field(), data, &all.findings, scenario);

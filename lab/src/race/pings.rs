@@ -2,19 +2,14 @@
 //! base generation by generation.
 
 use super::analyse::{Judge, spread};
-use super::demands;
 use super::searched::{Search, SearchEnd, capacity, carried, is_cut_short, resolution};
 use crate::ping::PingTrial;
 use crate::result::{CapacityRow, Finding, PingRow, PingSection};
 use crate::round_trips::RoundTrips;
-use crate::scenario::Scenario;
+use crate::scenario::{PingPlan, Scenario};
 use crate::trial::Trial;
-use laneway_kinds::Metric;
 use laneway_stats::pairs::{Comparison, Pair};
 use laneway_stats::{Direction, Look, Rule};
-
-/// What is compared here and may be demanded.
-const COMPARED: [Metric; 3] = [Metric::PingAvg, Metric::Capacity, Metric::ZeroLoss];
 
 /// The trials by arm and generation.
 pub(super) struct ByGeneration<'a> {
@@ -106,26 +101,36 @@ pub(super) const CAPACITY: Compared = Compared {
     value: Value::Searched(capacity),
 };
 
-/// The section of the result and its findings; neither for another app.
+/// Whether pings are sent, whether they are sent under load as well, and whether a capacity is searched.
+fn asked(echo: &PingPlan) -> [bool; 3] {
+    let pings = echo.pings > 0;
+    [pings, pings && echo.ping_load_pps > 0, echo.capacity_steps > 0]
+}
+
+/// What is compared; nothing for another app.
+pub(super) fn compared(scenario: &Scenario) -> impl Iterator<Item = &'static Compared> {
+    let [pings, loaded, searched] = scenario.ping.as_ref().map_or([false; 3], asked);
+    let pings = PINGS.iter().filter(move |_| pings);
+    let loaded = PINGS_LOADED.iter().filter(move |_| loaded);
+    pings.chain(loaded).chain(Some(&CAPACITY).filter(|_| searched))
+}
+
+/// The section of the result; none for another app.
 pub(super) fn section(
     trials: &[Trial],
     arms: usize,
-    loads: usize,
     generations: usize,
     scenario: &Scenario,
     program: Option<String>,
-) -> (Option<PingSection>, Vec<Finding>) {
-    let Some(echo) = &scenario.ping else {
-        return (None, Vec::new());
-    };
+) -> Option<PingSection> {
+    let echo = scenario.ping.as_ref()?;
     let all = ByGeneration { trials, generations };
-    let (pings, searched) = (echo.pings > 0, echo.capacity_steps > 0);
-    let loaded = pings && echo.ping_load_pps > 0;
+    let [pings, loaded, searched] = asked(echo);
     let rows = |is_wanted: bool, of: fn(&Trial) -> Option<&PingTrial>| {
         let arms = (0..arms).filter(|_| is_wanted);
         arms.map(|arm| ping_row(&all, arm, of)).collect()
     };
-    let section = PingSection {
+    Some(PingSection {
         program,
         pings_per_trial: echo.pings,
         interval_us: echo.ping_interval_us,
@@ -138,11 +143,7 @@ pub(super) fn section(
             .filter(|_| searched)
             .map(|arm| capacity_row(&all, arm, capacity))
             .collect(),
-    };
-    let pings = PINGS.iter().filter(|_| pings).chain(PINGS_LOADED.iter().filter(|_| loaded));
-    let compared = pings.chain(Some(&CAPACITY).filter(|_| searched));
-    let findings = compared.flat_map(|what| findings(&all, what, arms, loads, scenario)).collect();
-    (Some(section), findings)
+    })
 }
 
 fn ping_row(
@@ -179,12 +180,15 @@ pub(super) fn capacity_row(all: &ByGeneration<'_>, arm: usize, search: Search) -
     }
 }
 
+/// The arms against the base when a `share` of the race's time has gone, as of [`Judge::look`]; `load` is that of
+/// what has none.
 pub(super) fn findings(
+    judge: &mut Judge,
     all: &ByGeneration<'_>,
     what: &Compared,
-    arms: usize,
-    load: usize,
+    [arms, load]: [usize; 2],
     scenario: &Scenario,
+    share: f64,
 ) -> Vec<Finding> {
     // A value per generation rests on a few short segments, or on a few pings: it is coarser than a load's.
     let matters = scenario.matters;
@@ -198,14 +202,12 @@ pub(super) fn findings(
         },
         ..Rule::COST
     };
-    let beside = demands::beside_comparisons(scenario, &COMPARED, true);
-    let mut judge = Judge::new(None, beside);
     let mut compare = |arm| {
         let [base, other] = [0, arm].map(|arm| all.figures(arm, what));
         let pairs = base.into_iter().zip(other).enumerate();
         let pairs: Vec<Pair> =
             pairs.map(|(generation, (base, arm))| Pair { generation, base, arm }).collect();
-        judge.compare((what.metric, arm, load), &pairs, rule, 1.0, arms - 2)
+        judge.compare((what.metric, arm, load), &pairs, rule, share, arms - 2)
     };
     let comparisons: Vec<_> = (1..arms).map(&mut compare).collect();
     let noise = comparisons[0].0.clone();
@@ -348,7 +350,8 @@ mod tests {
             let of = |generation| (0..3).map(move |arm| at(arm, generation));
             let trials: Vec<Trial> = (0..6).flat_map(of).collect();
             let all = ByGeneration { trials: &trials, generations: 6 };
-            findings(&all, &CAPACITY, 3, 1, &scenario).remove(1).judgement.verdict
+            let judge = &mut Judge::new(None, 0);
+            findings(judge, &all, &CAPACITY, [3, 1], &scenario, 1.0).remove(1).judgement.verdict
         };
         use laneway_stats::Verdict::{Better, Inconclusive, Worse};
         assert_eq!(
