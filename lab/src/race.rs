@@ -76,7 +76,8 @@ pub struct Options<'a> {
     pub tables: &'a dyn Tables,
     /// Which version.
     pub length: Length,
-    /// Where to write; created if missing.
+    /// Where to write; created if missing. Result, reports and trials of an earlier race are removed before this one
+    /// measures.
     pub out: &'a Path,
     /// The command line, for the result.
     pub command: Vec<String>,
@@ -119,9 +120,6 @@ pub fn run(
     let look = Look::start();
     let sending = sending(&scenario, &app)?;
     let mut result = blank(&scenario, &app, options, &sending)?;
-    let trials_folder = options.out.join("trials");
-    std::fs::create_dir_all(&trials_folder).map_err(write_error(&trials_folder))?;
-
     let mut entrants = entrants(&scenario, options.length);
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
@@ -146,6 +144,7 @@ pub fn run(
         saturating_pps: None,
         options,
     };
+    files::begin(options.out)?;
     let saturating = contest(&extent).saturating()?;
     result.headroom = contest(&extent).headroom()?;
     let own_pps = contest(&extent).own_rates()?;

@@ -11,8 +11,8 @@ use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
 use super::once::Once;
 use super::{
-    Entrant, Options, Progress, RaceError, analyse, beside, demands, interrupted, round_down,
-    trial_plan,
+    Entrant, Options, Progress, RaceError, analyse, beside, demands, files, interrupted,
+    round_down, trial_plan,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
@@ -105,7 +105,7 @@ impl<'a> Contest<'a> {
                 measured => measured?,
             }
             all.generations = generation + 1;
-            self.write(&all.trials[first..], first)?;
+            files::write_trials(&all.trials[first..], first, self.options.out)?;
             let is_over = is_over(extent, [all.generations, all.rounds], began.elapsed());
             let share = match extent.rounds {
                 Some(_) => share,
@@ -277,14 +277,6 @@ impl<'a> Contest<'a> {
             own_load: extent.own_load().zip(own_pps.get(arm).copied()),
             ..trial_plan(scenario, extent, sending, &entrants[arm], [arm, generation], options)
         }
-    }
-
-    fn write(&self, trials: &[Trial], first: usize) -> Result<(), RaceError> {
-        for (n, trial) in trials.iter().enumerate() {
-            let name = format!("{:03}.json", first + n);
-            super::write_json(&self.options.out.join("trials").join(name), trial)?;
-        }
-        Ok(())
     }
 
     /// The load beyond all others, if the scenario wants one: in two digits, or a sentence why there is none.
