@@ -717,6 +717,7 @@ mod tests {
     use crate::addresses::GENERATOR;
     use crate::apps::{Across, LabApp};
     use crate::client::ClientPlan;
+    use crate::permitted::permitted;
     use crate::timetable::Times;
     use crate::traffic::{Payloads, TrafficPlan};
     use laneway_engine::pin_to_cpu;
@@ -744,7 +745,7 @@ mod tests {
         let traffic = TrafficPlan::Udp { payloads: Payloads::Fixed(64), source, destination };
         let (times, timetable) = (Times::Steady, Timetable::default());
         let sending = Sending { traffic, times, timetable };
-        let instruments = Instruments::attach(&sending, false).map_err(skip).ok()?;
+        let instruments = permitted(Instruments::attach(&sending, false))?;
         Some(Bench::create(placement, &Across::FACTS, &sending, instruments).unwrap())
     }
 
@@ -809,17 +810,12 @@ mod tests {
 
     /// A bench for it, all on one CPU, without segmentation offload and with it; none with the reason reported.
     fn asked_benches() -> Vec<(bool, Bench)> {
-        if let Err(why) = can_create() {
-            skip(why);
+        if can_create().map_err(skip).is_err() {
             return Vec::new();
         }
         let (app, sending) = asked();
-        let instruments = match Instruments::attach(&sending, true) {
-            Ok(instruments) => instruments,
-            Err(why) => {
-                skip(why);
-                return Vec::new();
-            }
+        let Some(instruments) = permitted(Instruments::attach(&sending, true)) else {
+            return Vec::new();
         };
         let bench = |tso| {
             let placement = Placement {

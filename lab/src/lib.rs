@@ -37,6 +37,8 @@ mod lane_target;
 mod late;
 mod meter;
 pub mod multicast;
+#[cfg(test)]
+mod permitted;
 mod ping;
 mod plan;
 pub mod race;

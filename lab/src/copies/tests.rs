@@ -4,6 +4,7 @@ use super::*;
 use crate::apps::{Flood, LabApp};
 use crate::bench::{Bench, Instruments};
 use crate::fanout::Fanout;
+use crate::permitted::permitted;
 use crate::result::Placement;
 use crate::timetable::Times;
 use crate::traffic::{PAYLOAD_AT, Replayable, Sending, TrafficPlan};
@@ -32,13 +33,12 @@ fn segment(segment: u8, t0_ns: u64) -> SegmentPlan {
 /// The far ends, without cables; `None` where programs cannot be loaded.
 fn copies(plan: FanoutPlan) -> Option<Copies> {
     let times = Timetable::default();
-    let cables: Result<_, _> = (0..plan.fanout.cables)
+    let cables: Result<_, BpfError> = (0..plan.fanout.cables)
         .map(|cable| {
             Ok(Cable { _attached: Attached::Nowhere, loaded: load(&plan, cable, &times)? })
         })
         .collect();
-    let cables = cables.map_err(|why: BpfError| skip(why)).ok()?;
-    Some(Copies { cables, plan, times })
+    Some(Copies { cables: permitted(cables)?, plan, times })
 }
 
 /// Datagram `number` of segment 3, as it comes out of an output of this place on its cable.
@@ -243,7 +243,7 @@ fn bench(plan: FanoutPlan, far_napi_cpu: Option<usize>) -> Option<Bench> {
     let app = AppFacts { race: plan.fanout.raced(Flood::FACTS.race), ..Flood::FACTS };
     let (times, timetable) = (Times::Steady, Timetable::default());
     let sending = Sending { traffic: TrafficPlan::Fanout(plan), times, timetable };
-    let instruments = Instruments::attach(&sending, false).map_err(skip).ok()?;
+    let instruments = permitted(Instruments::attach(&sending, false))?;
     Some(Bench::create(placement, &app, &sending, instruments).unwrap())
 }
 

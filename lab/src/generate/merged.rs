@@ -3,6 +3,7 @@
 use super::LiveGenerator;
 use crate::addresses::{GENERATOR, SUT, SUT_MAC};
 use crate::fanout::{Fanout, FanoutPlan};
+use crate::permitted::permitted;
 use crate::segment::SegmentPlan;
 use crate::timetable::Times;
 use crate::traffic::{Payload, Payloads, Replayable, TrafficPlan, numbered, split_number};
@@ -60,7 +61,7 @@ fn send(near: &Side, plan: &TrafficPlan) -> bool {
     let traffic = Replayable::prepare(plan, &Times::Steady).unwrap();
     let send = || {
         let ifindex = interface_state(near.interface).unwrap().ifindex;
-        let Ok(mut live) = LiveGenerator::new(&traffic, ifindex, SUT_MAC, false).map_err(skip)
+        let Some(mut live) = permitted(LiveGenerator::new(&traffic, ifindex, SUT_MAC, false))
         else {
             return false;
         };

@@ -5,6 +5,7 @@
 use super::*;
 use crate::child_process::ChildProcess;
 use crate::generate::LiveGenerator;
+use crate::permitted::permitted;
 use crate::plan::{Order, Ready, Reply};
 use crate::segment::SegmentPlan;
 use crate::traffic::{Replayable, Template};
@@ -86,7 +87,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// The meter and this test's turn, or `None` with the reason reported.
 fn meter() -> Option<(Meter, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((Meter::attach().map_err(skip).ok()?, turn))
+    Some((permitted(Meter::attach())?, turn))
 }
 
 /// What is used in a window that begins when all on `cpu` have had a turn.
@@ -133,7 +134,7 @@ fn who_runs_is_known_where_the_kernel_leaves_out_a_switch() {
     let (arm, overlooked) = (busy(), busy());
     let id = overlooked.0.id().to_ne_bytes().to_vec();
     let constants = [ConfigValue { name: "overlooked", bytes: id }];
-    let Ok(meter) = Meter::attach_with(OBJECT, &constants).map_err(skip) else { return };
+    let Some(meter) = permitted(Meter::attach_with(OBJECT, &constants)) else { return };
     meter.classify(arm.0.id(), Owner::Arm(ARM)).unwrap();
     meter.classify(overlooked.0.id(), Owner::Arm(OTHER)).unwrap();
     let tasks = [&arm, &overlooked].map(|task| PathBuf::from(format!("/proc/{}", task.0.id())));
@@ -435,7 +436,7 @@ fn the_thread_of_a_map_of_cpus_is_the_arms_that_made_the_map() {
         include_bytes!(concat!(env!("OUT_DIR"), "/test_cpus.bpf.o")),
         "to_the_first",
     ));
-    let Ok(loaded) = loaded.map_err(skip) else { return };
+    let Some(loaded) = permitted(loaded) else { return };
     // struct bpf_cpumap_val: the length of a queue, and no program.
     let value = [64_u32, 0].map(u32::to_ne_bytes).concat();
     loaded.maps().put("cpus", &0_u32.to_ne_bytes(), &value).unwrap();
@@ -486,8 +487,8 @@ fn what_an_xdp_program_takes_is_the_arms_whose_interface_it_is_at() {
     let Some((own, _foreign, meter, _turn)) = cables() else { return };
     let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
     // No arm's interface: what it would send on goes nowhere.
-    let live = own.far.enter(|| LiveGenerator::new(&traffic, 1 << 20, [2; 6], false).map_err(skip));
-    let Ok(live) = live.unwrap() else { return };
+    let live = own.far.enter(|| LiveGenerator::new(&traffic, 1 << 20, [2; 6], false));
+    let Some(live) = permitted(live.unwrap()) else { return };
     let t0_ns = MonotonicClock.now_ns();
     let plan = SegmentPlan {
         segment: 1,
@@ -535,7 +536,7 @@ fn what_another_cpu_receives_from_its_backlog_is_the_arms_whose_interface_it_is(
     let rps = || fs::write("/sys/class/net/far0/queues/rx-0/rps_cpus", "2");
     own.far.enter(rps).unwrap().unwrap();
     for (object, is_seen) in [(OBJECT, false), (PACKETS_OBJECT, true)] {
-        let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
+        let Some(meter) = permitted(Meter::attach_with(object, &[])) else { return };
         own.belongs(&meter, ARM);
         let sender = own.sender();
         meter.classify(sender.0.id(), Owner::Generator(ARM)).unwrap();
@@ -578,7 +579,7 @@ fn what_tcp_sends_when_the_far_end_took_a_packet_is_the_arms_that_sends() {
     });
     let mut sent_ns = Vec::new();
     for object in [OBJECT, PACKETS_OBJECT] {
-        let Ok(meter) = Meter::attach_with(object, &[]).map_err(skip) else { return };
+        let Some(meter) = permitted(Meter::attach_with(object, &[])) else { return };
         own.belongs(&meter, ARM);
         for (threads, owner) in [(&near, Owner::Generator(ARM)), (&far, Owner::Arm(ARM))] {
             for thread in threads {
