@@ -24,6 +24,7 @@ struct lw_generated {
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 late_max_ns;
+	__u64 early; /* frames that left before they were due */
 	__u64 late[LW_LATE_BINS];
 };
 

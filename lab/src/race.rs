@@ -123,7 +123,7 @@ pub fn run(
     let mut entrants = entrants(&scenario, options.length);
     let program = pinging(&mut scenario);
     let extent = extent_of(&scenario, options.length).clone();
-    check_times(&extent, &sending)?;
+    check_times(&scenario, &extent, &sending)?;
     let instruments = Instruments::attach(&sending, scenario.tso)?;
     let _awake = scenario.awake.then(Awake::request).transpose()?;
     let bench = || Bench::create(result.placement.clone(), &app, &sending, instruments.clone());
@@ -464,11 +464,17 @@ pub(crate) fn sending(scenario: &Scenario, app: &AppFacts) -> Result<Sending, Ra
     Ok(Sending { traffic, times, timetable })
 }
 
-/// Whether every load can be offered at the times of the capture.
-fn check_times(extent: &Extent, sending: &Sending) -> Result<(), ScenarioError> {
-    let length = Duration::from_millis(extent.segment_ms);
-    for &pps in &extent.loads_pps {
-        if let Some(hint) = sending.timetable.objection(pps, length) {
+/// Whether every load, and every rate of a search, can be offered at the times of the capture.
+fn check_times(
+    scenario: &Scenario,
+    extent: &Extent,
+    sending: &Sending,
+) -> Result<(), ScenarioError> {
+    let loads = extent.loads_pps.iter().map(|&pps| (pps, extent.segment_ms));
+    // What can be offered at a rate can at a higher one.
+    let searched = scenario.capacity.iter().map(|plan| (plan.pps[0], plan.ms));
+    for (pps, ms) in loads.chain(searched) {
+        if let Some(hint) = sending.timetable.objection(pps, Duration::from_millis(ms)) {
             let what = "a load with `arrivals = \"capture\"`".to_owned();
             return Err(ScenarioError::Value { what, value: pps.to_string(), hint });
         }
@@ -551,6 +557,7 @@ fn describe_traffic(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::CapacityPlan;
     use crate::tables::TablesOf;
     use laneway_registry::{Apps, Lanes};
     use laneway_stats::pairs::Doubt;
@@ -614,6 +621,31 @@ mod tests {
         assert_eq!(taken_back(0), 0);
         // Nine times its own time.
         assert!(taken_back(9) > 0);
+    }
+
+    #[test]
+    fn a_search_asks_no_rate_at_which_the_capture_takes_too_long() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/lanes.toml");
+        let mut scenario = Scenario::load(Path::new(file)).unwrap();
+        let end = |port| std::net::SocketAddrV4::new([10, 77, 0, 1].into(), port);
+        let (source, destination) = (end(1), end(2));
+        let sending = Sending {
+            traffic: TrafficPlan::Udp { payloads: Payloads::Imix, source, destination },
+            times: Times::Steady,
+            // 4 frames, three quarters of whose time are a pause.
+            timetable: Timetable::of_stamps(&[50, 51, 49, 54]).unwrap(),
+        };
+        let extent = Extent { loads_pps: vec![1_000], segment_ms: 100, ..scenario.quick.clone() };
+        let mut check = |low: u64, ms: u64| {
+            let (pps, loss_max, steps, trials) = ([low, 2_000], 0.0, 2, 1);
+            scenario.capacity = Some(CapacityPlan { pps, loss_max, steps, ms, trials });
+            check_times(&scenario, &extent, &sending).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(100, 100), Ok(()));
+        let pause = check(10, 1_000).unwrap_err();
+        assert!(pause.contains("is 10; the longest pause"), "{pause}");
+        let pass = check(30, 100).unwrap_err();
+        assert!(pass.contains("133 ms") && pass.contains("of a search `ms`"), "{pass}");
     }
 
     #[test]

@@ -551,6 +551,9 @@ pub struct GeneratorReport {
     pub late_p99_ns: u64,
     /// Worst, ns.
     pub late_max_ns: u64,
+    /// Frames that left before they were due: the generator in the kernel waits for some seconds and no longer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub early: u64,
     /// CPU time of the generator itself, ns (not part of the arm's cost).
     pub cpu_ns: u64,
 }

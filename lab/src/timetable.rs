@@ -76,7 +76,8 @@ const ROW: usize = 64;
 const POISSON_ARRIVALS: usize = 1 << 16;
 /// How much further on in such a table each round begins; odd, so that 65,536 of them begin differently.
 const POISSON_STRIDE: u64 = 40_503;
-/// Longest pause within a segment: the generator in the kernel waits no longer for a frame to be due.
+/// Longest pause of a capture within a segment: the generator in the kernel waits for a frame with softirqs off, and
+/// nothing else has its CPU meanwhile.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// When arrivals are due, in steps from the first; empty if they are evenly spaced.
@@ -169,8 +170,8 @@ impl Timetable {
         let pass = Duration::from_nanos((self.steps.len() as f64 * interval_ns) as u64);
         if pass > length {
             return Some(format!(
-                "one pass over the capture takes {} ms at this rate, longer than a segment: raise segment_ms, \
-                 or cut the capture with `editcap -r`",
+                "one pass over the capture takes {} ms at this rate, longer than it is offered: raise segment_ms \
+                 (of a search `ms`), or cut the capture with `editcap -r`",
                 pass.as_millis()
             ));
         }

@@ -655,7 +655,7 @@ fn keeps_up(asked_pps: f64, achieved_pps: f64) -> bool {
 /// How a generator missed its schedule; empty if it kept it.
 pub(crate) fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<String> {
     let mut doubts = Vec::new();
-    let &GeneratorReport { asked_pps, achieved_pps, late_p99_ns, .. } = sent;
+    let &GeneratorReport { asked_pps, achieved_pps, late_p99_ns, early, .. } = sent;
     if !keeps_up(asked_pps, achieved_pps) {
         doubts.push(format!(
             "the generator sent {achieved_pps:.0} of {asked_pps:.0} frames/s asked for"
@@ -667,6 +667,9 @@ pub(crate) fn lateness(sent: &GeneratorReport, late_p99_ns_max: u64) -> Vec<Stri
             late_p99_ns / 1000,
             late_p99_ns_max / 1000
         ));
+    }
+    if early > 0 {
+        doubts.push(format!("the generator sent {early} frames before they were due"));
     }
     doubts
 }

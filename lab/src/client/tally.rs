@@ -214,6 +214,7 @@ impl Tally {
             late_p50_ns: late.quantile_ns(0.5),
             late_p99_ns: late.quantile_ns(0.99),
             late_max_ns: late.max_ns(),
+            early: 0,
             cpu_ns: 0,
         };
         totals

@@ -18,7 +18,7 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generate.bpf.o"
 /// Bytes of `struct lw_template`.
 const TEMPLATE_BYTES: usize = 8 + FRAME_BYTES_MAX + 6;
 /// `u64` words of `struct lw_generated` in front of the bins.
-const GENERATED_WORDS: usize = 6;
+const GENERATED_WORDS: usize = 7;
 
 /// A loaded generator: its program runs only while [`send`](Self::send) does.
 pub(crate) struct LiveGenerator {
@@ -125,7 +125,7 @@ fn number_at(traffic: &Replayable) -> u16 {
 }
 
 fn report(plan: &SegmentPlan, asked_pps: f64, read: &[u64]) -> GeneratorReport {
-    let [next, refused, _bytes, first_ns, last_ns, late_max_ns] =
+    let [next, refused, _bytes, first_ns, last_ns, late_max_ns, early] =
         *read.first_chunk().expect("the header");
     let late = Late::from_bins(*read.last_chunk().expect("the bins"), late_max_ns);
     let sent = next - refused;
@@ -139,6 +139,7 @@ fn report(plan: &SegmentPlan, asked_pps: f64, read: &[u64]) -> GeneratorReport {
         late_p50_ns: late.quantile_ns(0.5),
         late_p99_ns: late.quantile_ns(0.99),
         late_max_ns,
+        early,
         cpu_ns: 0,
     }
 }
@@ -155,4 +156,50 @@ fn template_bytes(template: &Template, destination: [u8; 6]) -> Vec<u8> {
     bytes.extend(&template.frame[goes_to.len()..]);
     bytes.resize(TEMPLATE_BYTES, 0);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permitted::permitted;
+    use laneway_core::Clock;
+    use laneway_engine::MonotonicClock;
+    use laneway_netns::{Namespace, can_create};
+    use laneway_testkit::skip;
+
+    /// Longer than one loop lasts, which is 0.3 s where a look at the clock takes 71 ns.
+    const INTERVAL_NS: u64 = 1_000_000_000;
+
+    fn plan(t0_ns: u64) -> SegmentPlan {
+        SegmentPlan { segment: 1, t0_ns, frames: 2, interval_ns: INTERVAL_NS, burst: 1, entry: 0 }
+    }
+
+    #[test]
+    fn a_frame_is_waited_for_however_long_a_loop_of_the_kernel_lasts() {
+        if can_create().map_err(skip).is_err() {
+            return;
+        }
+        let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
+        let send = || {
+            // Out of no interface that there is.
+            let mut live = permitted(LiveGenerator::new(&traffic, 1 << 20, [2; 6], false))?;
+            let t0_ns = MonotonicClock.now_ns();
+            let sent = live.send(&plan(t0_ns)).unwrap();
+            Some((sent, MonotonicClock.now_ns() - t0_ns))
+        };
+        let sent = Namespace::create("live").unwrap().enter(send).unwrap();
+        let Some((sent, took_ns)) = sent else { return };
+        // Not how fast it is: when the last is due.
+        assert!(took_ns >= INTERVAL_NS, "{took_ns} ns");
+        assert_eq!((sent.sent, sent.early), (2, 0), "{sent:?}");
+    }
+
+    #[test]
+    fn what_left_early_is_reported() {
+        let mut read = vec![0; GENERATED_WORDS + BINS];
+        let (next, last_ns, early) = (3, 2, 1);
+        (read[0], read[4], read[6]) = (next, last_ns, early);
+        let report = report(&plan(0), 1.0, &read);
+        assert_eq!((report.sent, report.late_max_ns, report.early), (3, 0, 1));
+    }
 }

@@ -47,6 +47,7 @@ impl<'a> Replay<'a> {
             late_p50_ns: self.late.quantile_ns(0.5),
             late_p99_ns: self.late.quantile_ns(0.99),
             late_max_ns: self.late.max_ns(),
+            early: 0,
             cpu_ns: 0,
         }
     }

@@ -157,6 +157,7 @@ fn segment(
             late_p50_ns: 300 + (random.unit() * 200.0) as u64,
             late_p99_ns: 2_000 + (random.unit() * 3_000.0) as u64,
             late_max_ns: 90_000 + (random.unit() * 200_000.0) as u64,
+            early: 0,
             cpu_ns: (WINDOW_NS as f64 * 0.97) as u64,
         },
         cpu: Cpu {

@@ -114,6 +114,25 @@ fn a_peer_that_only_counts_has_a_rate_at_top_speed() {
 }
 
 #[test]
+fn a_generator_keeps_its_schedule_if_it_is_neither_slow_nor_late_nor_early() {
+    let kept = GeneratorReport {
+        asked_pps: 100.0,
+        achieved_pps: 99.5,
+        late_p99_ns: 9_000,
+        ..GeneratorReport::default()
+    };
+    let missed = |sent: GeneratorReport| lateness(&sent, 10_000).concat();
+    assert_eq!(missed(kept.clone()), "");
+    for (sent, why) in [
+        (GeneratorReport { achieved_pps: 98.5, ..kept.clone() }, "sent 98 of 100 frames/s"),
+        (GeneratorReport { late_p99_ns: 11_000, ..kept.clone() }, "late: p99 11 us"),
+        (GeneratorReport { early: 2, ..kept.clone() }, "2 frames before they were due"),
+    ] {
+        assert!(missed(sent).contains(why), "{why}");
+    }
+}
+
+#[test]
 fn a_ping_that_was_refused_and_tried_again_is_no_loss() {
     let with_ring = |offered, delivered, counted| {
         let mut ledger = ledger(offered, delivered, 0);
