@@ -7,7 +7,6 @@ mod borrowed_address;
 mod both_ends;
 mod client;
 mod command;
-mod disk;
 mod forwarders;
 mod generator;
 mod memory;

@@ -28,6 +28,7 @@ mod child_process;
 pub mod client;
 mod command;
 mod copies;
+mod disk;
 mod error;
 mod fanout;
 mod generate;

@@ -2,11 +2,11 @@
 //! talks.
 
 use super::borrowed_address::BorrowedAddress;
-use super::disk::Disk;
 use super::tracing::Tracing;
 use super::{ChildEnd, memory, peer, pipe};
 use crate::addresses::SUT_MAC;
 use crate::apps::Eye;
+use crate::disk::Disk;
 use crate::fanout::ArmFanout;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::tables::{Raced, Tables, TablesOf, arm_words, has, parse, program, sentence_of};

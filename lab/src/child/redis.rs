@@ -3,7 +3,7 @@
 //! It has one thread that answers, no snapshots, and a log by its knob: `redis-server` writes none,
 //! `redis-server:appendfsync=always` (or `everysec`, or `no`) writes one to a [`Disk`], synced as the word says.
 
-use super::disk::Disk;
+use crate::disk::Disk;
 use laneway_engine::pin_to_cpu;
 use laneway_spec::nearest;
 use rustix::process::{Pid, Signal, kill_process};

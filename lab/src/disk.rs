@@ -20,7 +20,7 @@ const SYNCS: usize = 15;
 const SYNC_BYTES: usize = 4_096;
 
 /// The folder; removed with all in it when this is dropped.
-pub(super) struct Disk {
+pub(crate) struct Disk {
     path: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Disk {
     ///
     /// # Errors
     /// A sentence.
-    pub(super) fn create() -> Result<Disk, String> {
+    pub(crate) fn create() -> Result<Disk, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         // Only its being another each time matters.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -42,12 +42,12 @@ impl Disk {
         Ok(Disk { path })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// What it is: its file system, and what a sync takes there.
-    pub(super) fn fact(&self) -> String {
+    pub(crate) fn fact(&self) -> String {
         let kind = file_system(&self.path).unwrap_or_else(|| "a file system".to_owned());
         match sync_time(&self.path.join("sync")) {
             Ok(took) => format!(
