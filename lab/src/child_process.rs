@@ -1,8 +1,9 @@
 //! A race's end of the conversation with a child process.
 
+use crate::disk;
 use crate::error::RaceError;
 use crate::meter::{Meter, Owner};
-use crate::plan::{Order, Ready, Reply};
+use crate::plan::{CHILD_END_MAX, Order, Ready, Reply};
 use laneway_netns::Namespace;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Serialize;
@@ -22,8 +23,6 @@ const STOPS_MAX: usize = 16;
 const STOP_LOOKS_MAX: usize = 400;
 /// Between two of them.
 const STOP_LOOK: Duration = Duration::from_micros(500);
-/// How long an ending child may take before it is killed.
-const END_MAX: Duration = Duration::from_secs(3);
 
 /// A child; it is ended when this is dropped.
 pub(crate) struct ChildProcess {
@@ -150,7 +149,7 @@ impl ChildProcess {
         match written {
             Ok(()) => Ok(()),
             // It has ended; its last words say why.
-            Err(_) => match self.reply(END_MAX) {
+            Err(_) => match self.reply(CHILD_END_MAX) {
                 Err(error) => Err(error),
                 Ok(_) => Err(self.failed("it ended early")),
             },
@@ -207,7 +206,7 @@ impl Drop for ChildProcess {
         let _ = self.signal(Signal::CONT);
         // The end of its input tells it to end.
         self.orders = None;
-        for _ in 0..END_MAX.as_millis() / 5 {
+        for _ in 0..CHILD_END_MAX.as_millis() / 5 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
@@ -216,6 +215,8 @@ impl Drop for ChildProcess {
         // It does not listen; both calls can only fail if it has ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // It could not do that itself any more.
+        disk::remove_of(self.pid());
     }
 }
 
@@ -223,7 +224,29 @@ impl Drop for ChildProcess {
 mod tests {
     use super::*;
     use laneway_engine::pin_to_cpu;
+    use laneway_netns::can_create;
+    use laneway_testkit::skip;
     use std::convert::Infallible;
+    use std::path::PathBuf;
+
+    /// As does the keeper of a program that takes too long to end.
+    #[test]
+    fn a_child_that_does_not_end_leaves_no_folder() {
+        if can_create().map_err(skip).is_err() {
+            return;
+        }
+        let namespace = Namespace::create("keeper").unwrap();
+        let ready = serde_json::to_string(&Reply::Ready(Ready::default())).unwrap();
+        let script = "read setup; mkdir /var/tmp/laneway-arm-$$-0 && echo \"$0\"; exec sleep 60";
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", script, &ready]);
+        let keeper =
+            ChildProcess::start_command("a keeper".to_owned(), keeper, &namespace, &()).unwrap();
+        let folder = PathBuf::from(format!("/var/tmp/laneway-arm-{}-0", keeper.pid()));
+        assert!(folder.exists());
+        drop(keeper);
+        assert!(!folder.exists());
+    }
 
     /// Beside this thread on one CPU it does not stop at once.
     #[test]

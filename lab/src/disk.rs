@@ -1,8 +1,8 @@
 //! A folder on a disk, for an arm that keeps data: what it has in memory alone is no store's log.
 //!
 //! It lies where files outlast a restart (`/var/tmp`, file-hierarchy(7)), is empty, private, and goes with the
-//! arm; what an arm that was killed left there, the next one removes. What a sync costs there is reported beside the
-//! figures, since they are figures of that disk too.
+//! arm. What an arm that was killed left there its race removes, or, if that was killed as well, the next arm. What a
+//! sync costs there is reported beside the figures, since they are figures of that disk too.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -66,14 +66,22 @@ impl Drop for Disk {
     }
 }
 
+/// Removes the folders of a process that was killed.
+pub(crate) fn remove_of(process: u32) {
+    remove(|pid| pid == process);
+}
+
 /// Removes the folders of processes that are gone.
 fn remove_left_over() {
-    let Ok(entries) = fs::read_dir(PLACE) else { return };
-    for entry in entries.flatten() {
+    remove(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// Removes the folders of these processes; what cannot be removed, a later arm tries to.
+fn remove(is_it: impl Fn(u32) -> bool) {
+    for entry in fs::read_dir(PLACE).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(NAME)) else { continue };
-        let pid = pid.split('-').next().unwrap_or_default().parse::<u32>();
-        if pid.is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        if pid.split('-').next().and_then(|pid| pid.parse().ok()).is_some_and(&is_it) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -17,6 +17,12 @@ use laneway_kinds::{AppFacts, Peer, Traffic};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a child that is to end may take before it is killed.
+pub(crate) const CHILD_END_MAX: Duration = Duration::from_secs(3);
+/// How long a program that a child keeps may take: the rest of the child's time is for what it removes behind it.
+pub(crate) const PROGRAM_END_MAX: Duration = Duration::from_secs(2);
 
 /// What a lane hands to an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

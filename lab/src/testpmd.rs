@@ -13,6 +13,7 @@
 //! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary
 //! ones (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
 
+use crate::plan::PROGRAM_END_MAX;
 use laneway_core::{CapsReport, Counters, DropReason};
 use std::fs;
 use std::io::{Read, Write};
@@ -58,8 +59,6 @@ const BURST_FRAMES: u32 = laneway_core::BURST_FRAMES_DEFAULT as u32;
 /// How long it may take to start, and to answer.
 const START_MAX: Duration = Duration::from_secs(25);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long it may take to end before it is killed.
-const END_MAX: Duration = Duration::from_secs(3);
 /// Characters of its output that are kept for an error.
 const TAIL_CHARS: usize = 400;
 
@@ -273,7 +272,7 @@ impl Drop for Testpmd {
     fn drop(&mut self) {
         // Fails when it has ended already.
         let _ = writeln!(self.commands, "quit").and_then(|()| self.commands.flush());
-        let until = Instant::now() + END_MAX;
+        let until = Instant::now() + PROGRAM_END_MAX;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
                 let _ = self.child.kill();

@@ -2,6 +2,7 @@
 //! xdp-tools. Both run in the receive stack of the arm's interfaces; what is started here is undone
 //! here.
 
+use crate::plan::PROGRAM_END_MAX;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -13,9 +14,8 @@ use std::time::{Duration, Instant};
 const BRIDGE: &str = "race0";
 /// The program of xdp-tools, and what it is from.
 const XDP_BENCH: &str = "xdp-bench";
-/// How long it may take to attach its program, and to end.
+/// How long it may take to attach its program.
 const ATTACH_MAX: Duration = Duration::from_secs(10);
-const END_MAX: Duration = Duration::from_secs(3);
 /// Characters of its output that are kept for an error.
 const TAIL_CHARS: usize = 400;
 
@@ -132,7 +132,7 @@ impl Drop for XdpBench {
     fn drop(&mut self) {
         // It detaches on an interrupt; one that does not listen is killed, and its program with it.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-        let until = Instant::now() + END_MAX;
+        let until = Instant::now() + PROGRAM_END_MAX;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
                 let _ = self.child.kill();

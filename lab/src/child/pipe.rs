@@ -22,7 +22,8 @@ fn read_line<T: DeserializeOwned>() -> Option<T> {
 }
 
 /// How long a child may take to end once its parent is gone: to finish a poll, to detach, to end a program of its own.
-/// Longer than a parent that lives waits before it kills, so that this changes nothing in a race that is well.
+/// Longer than a parent that lives waits before it kills ([`CHILD_END_MAX`](crate::plan::CHILD_END_MAX)), so that this
+/// changes nothing in a race that is well.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// Has this process end soon after its parent, busy or not: within a long segment nothing reads standard input, and a

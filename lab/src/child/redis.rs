@@ -4,6 +4,7 @@
 //! `redis-server:appendfsync=always` (or `everysec`, or `no`) writes one to a [`Disk`], synced as the word says.
 
 use crate::disk::Disk;
+use crate::plan::PROGRAM_END_MAX;
 use laneway_engine::pin_to_cpu;
 use laneway_spec::nearest;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,9 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "redis-server";
-/// How long it may take until it answers, and to end.
+/// How long it may take until it answers.
 const READY_MAX: Duration = Duration::from_secs(10);
-const END_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a piece of its answer may take, and how much of an answer is read.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -173,7 +173,7 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + END_MAX;
+        let until = Instant::now() + PROGRAM_END_MAX;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
                 let _ = self.child.kill();

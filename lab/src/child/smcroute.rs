@@ -6,6 +6,7 @@
 //! switched off, though the source is on the cable that datagrams come by.
 
 use crate::fanout::FanoutPlan;
+use crate::plan::PROGRAM_END_MAX;
 use laneway_engine::pin_to_cpu;
 use laneway_netns::memory_folder;
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,9 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "smcrouted";
-/// How long it may take until every route is there, and to end.
+/// How long it may take until every route is there.
 const ROUTES_MAX: Duration = Duration::from_secs(10);
-const END_MAX: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(20);
 /// Characters of its output that are kept for an error.
 const TAIL_CHARS: usize = 400;
@@ -107,7 +107,7 @@ impl Smcroute {
 impl Drop for Smcroute {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + END_MAX;
+        let until = Instant::now() + PROGRAM_END_MAX;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
                 let _ = self.child.kill();
