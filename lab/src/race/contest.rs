@@ -11,8 +11,8 @@ use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
 use super::once::Once;
 use super::{
-    Entrant, Options, Progress, RaceError, analyse, beside, demands, files, interrupted,
-    round_down, trial_plan,
+    Entrant, Options, Progress, RaceError, analyse, beside, capacities, demands, files,
+    interrupted, round_down, trial_plan,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
@@ -117,8 +117,9 @@ impl<'a> Contest<'a> {
             all.findings = judge.look(data, size, app.race.metrics, scenario, looked);
             all.once = once.look(&all.trials, size, all.generations, looked);
             beside::reopen(&mut all.findings, &all.segments);
+            let looked_at = [&all.findings[..], &all.once[..]].concat();
             let [open, limits] =
-                demands::undecided_limits(&self.field(), data, &all.findings, scenario);
+                demands::undecided_limits(&self.field(), data, &looked_at, scenario);
             let [undecided, verdicts] = analyse::undecided(&all.findings);
             let undecided = [undecided + open, verdicts + limits];
             let may_end = all.generations >= GENERATIONS_MIN && extent.rounds.is_none();
@@ -156,7 +157,7 @@ impl<'a> Contest<'a> {
             loads_pps: &extent.loads_pps,
             saturating_pps,
             counts_requests: !extent.closed_requests.is_empty(),
-            is_searched: false,
+            is_searched: capacities::compared(self.scenario).next().is_some(),
             is_pinged: false,
         }
     }

@@ -383,8 +383,8 @@ fn demands(scenario: &Scenario) -> impl Iterator<Item = &Goal> {
     scenario.goals.iter().chain(of_claims)
 }
 
-/// How many of the goals and claims that are set against a rate or a cost are not decided, and how many there are: as
-/// long as one is not, more pairs may decide it.
+/// How many of the goals and claims that are set against a rate, a searched one too, or a cost are not decided, and how
+/// many there are: as long as one is not, more pairs may decide it.
 pub(super) fn undecided_limits(
     field: &Field<'_>,
     data: Data<'_>,
@@ -394,6 +394,7 @@ pub(super) fn undecided_limits(
     // As of findings: tails and losses come along as precise as they are.
     let is_awaited = |goal: &&Goal| {
         matches!(goal.metric, Metric::Rate | Metric::Cpu | Metric::PerCpu | Metric::CpuUsed)
+            || goal.metric.is_searched()
     };
     let tests = demands(scenario).filter(is_awaited);
     let figures = tests.filter_map(|goal| {
