@@ -39,7 +39,7 @@ const WORKER_SHARE: f64 = 0.25;
 const TICK: &str = "app.tick";
 /// How the kernel calls the idle task of a CPU, but for its number.
 const IDLE_TASK: &str = "swapper/";
-/// From a wake-up to the CPU, where no task had it.
+/// From a wake-up to the CPU, where no task had it and it took no longer than that.
 const WAKE_UP: &str = "waking up";
 /// Where no function is open.
 const OUTSIDE: &str = "outside of traced calls";
@@ -246,6 +246,16 @@ impl<'a> Books<'a> {
                 let (part, name) = match name.starts_with(IDLE_TASK) {
                     true => (Part::Waiting, WAKE_UP),
                     false => (Part::Preempted, name),
+                };
+                (gap.part, gap.name) = (part, name.to_owned());
+            }
+            Taken::Queued { behind, long } => {
+                let name = self.named(behind);
+                let is_idle = name.is_empty() || name.starts_with(IDLE_TASK);
+                let (part, name) = match (is_idle, long) {
+                    (true, false) => (Part::Waiting, WAKE_UP),
+                    (true, true) => (Part::Preempted, ""),
+                    (false, _) => (Part::Preempted, name),
                 };
                 (gap.part, gap.name) = (part, name.to_owned());
             }

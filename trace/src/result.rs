@@ -533,7 +533,7 @@ pub enum What {
     SyscallIn,
     /// ... ends.
     SyscallOut,
-    /// The thread that has the CPU which this thread left.
+    /// The thread that has the CPU which this thread left, or had it until this thread is on it.
     TookOver,
     /// Another thread made the thread runnable.
     WokenBy,

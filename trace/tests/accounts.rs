@@ -173,6 +173,44 @@ fn who_preempts_is_named_with_its_share() {
     assert!(advice.expected.contains('%'), "{advice:?}");
 }
 
+/// A loop that sleeps in a system call ten times: `taker` has its CPU at first, and `before` when it is back there,
+/// `queued_ns` after it was woken.
+fn woken(taker: &str, before: Option<&str>, queued_ns: u64) -> Analysis {
+    let poll = syscall(libc::SYS_ppoll);
+    let script = looped(40_000, 4_000, |script| {
+        script
+            .after(50, Kind::SyscallIn(poll))
+            .after(500, Kind::SwitchedOut { runnable: false })
+            .after(0, Kind::TookOver(key(taker)))
+            .after(10_000_000, Kind::WokenBy(key("other")));
+        script.now += queued_ns;
+        if let Some(before) = before {
+            script.after(0, Kind::TookOver(key(before)));
+        }
+        script
+            .after(0, Kind::SwitchedIn)
+            .after(500, Kind::Returned(1))
+            .after(0, Kind::SyscallOut(poll));
+    });
+    analyse(&script, Options::default(), false)
+}
+
+#[test]
+fn a_thread_that_was_woken_waits_for_the_cpu_behind_whom_it_comes_after() {
+    first(&woken("swapper/0", Some("hog"), 4_000_000), CauseKind::Preempted, "hog", 40_000_000);
+    first(&woken("other", Some("hog"), 4_000_000), CauseKind::Preempted, "hog", 40_000_000);
+    // Who had it is not known, or the CPU was idle longer than it takes to wake up: it could have run.
+    for before in [None, Some("swapper/0")] {
+        let late = woken("other", before, 4_000_000);
+        first(&late, CauseKind::Preempted, "", 40_000_000);
+        let waking = woken("other", before, 60_000);
+        assert_eq!(waking.causes, [], "{before:?}");
+        let parts = waking.accounts[0].parts.iter();
+        let mut parts = parts.filter(|part| part.detail == "waking up");
+        assert!(parts.any(|part| (part.part, part.ns) == (Part::Waiting, 600_000)), "{before:?}");
+    }
+}
+
 #[test]
 fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
     let blocked = |number: u32, woken: bool| {

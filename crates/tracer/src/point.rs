@@ -54,7 +54,8 @@ pub enum Shape {
     /// The first 8 bytes of a task's name, in `value`, little-endian; the record behind it has the others and says what
     /// of the task.
     Task,
-    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of the task it took it from.
+    /// That task has the CPU now; stands behind the [`SwitchedOut`](Self::SwitchedOut) of the task it took it from. In
+    /// front of a [`SwitchedIn`](Self::SwitchedIn), at the same time: it had the CPU until now.
     TookOver,
     /// That task made the thread runnable.
     WokenBy,
@@ -226,7 +227,8 @@ pub mod points {
         SIGNAL = 73 Signal "kernel.signal",
         /// A task, by the first 8 bytes of its name.
         TASK = 76 Task "kernel.task",
-        /// The task took the CPU from the thread; the value is the other 8 bytes of its name.
+        /// The task took the CPU from the thread, or had it until it is the thread's; the value is the other 8 bytes of
+        /// its name.
         TOOK_OVER = 77 TookOver "kernel.took_over",
         /// The task made the thread runnable; the value is the other 8 bytes of its name.
         WOKEN_BY = 78 WokenBy "kernel.woken_by",

@@ -239,7 +239,7 @@ pub enum What {
         /// How many.
         packets: u64,
     },
-    /// The task of this name has the CPU that the thread just left.
+    /// The task of this name has the CPU that the thread just left, or had it until the thread is on it now.
     TookOver(Task),
     /// The task of this name made the thread runnable.
     WokenBy(Task),

@@ -10,8 +10,8 @@
  * A switch that the kernel does not report (laneway/running.h) is found in the next event: without that, a
  * thread that left its CPU for a moment would count as off it until its next switch.
  *
- * The task that took the CPU and the task that woke the thread are reported by name. The waker's record is in the ring
- * of the CPU that it runs on: the reader sorts by time.
+ * The task that took the CPU, the one that had it until the thread is back on it, and the one that woke the thread are
+ * reported by name. The waker's record is in the ring of the CPU that it runs on: the reader sorts by time.
  *
  * A page fault is reported like an interrupt, from the tracepoint at its begin and the software event at its end; one
  * that the kernel's own code meets is part of its system call.
@@ -162,8 +162,14 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 	}
 	now_ns = bpf_ktime_get_ns();
 	lw_running_next(r, next, now_ns);
-	if (is_followed(next->tgid))
+	if (is_followed(next->tgid)) {
+		__u64 name[2] = {};
+
+		/* Whom it waited for. A thread that was woken cannot know this from the switch away from it. */
+		BPF_CORE_READ_INTO(&name, prev, comm);
+		tell_task(now_ns, next->tgid, next->pid, LW_JOIN_TOOK_OVER, name);
 		tell(now_ns, next->tgid, next->pid, LW_JOIN_SWITCHED_IN, 0, 0);
+	}
 	return 0;
 }
 

@@ -447,15 +447,21 @@ mod tests {
     use super::*;
     use laneway_bpf::BpfError;
     use laneway_tracer::{Happening, TraceFile, What};
-    use std::process::{Child, Command};
+    use std::io::Read;
+    use std::process::{Child, Command, Stdio};
 
-    /// A program that is busy on CPU 0 until this is dropped.
-    struct Busy(Child);
+    /// A program on CPU 0 until this is dropped.
+    struct OnCpu0(Child);
 
-    impl Busy {
-        fn start() -> Busy {
-            let args = ["-c", "0", "sh", "-c", "while :; do :; done"];
-            Busy(Command::new("taskset").args(args).spawn().unwrap())
+    impl OnCpu0 {
+        fn start(command: &[&str]) -> OnCpu0 {
+            let mut taskset = Command::new("taskset");
+            taskset.args(["-c", "0"]).args(command).stdout(Stdio::piped());
+            OnCpu0(taskset.spawn().unwrap())
+        }
+
+        fn busy() -> OnCpu0 {
+            OnCpu0::start(&["sh", "-c", "while :; do :; done"])
         }
 
         fn ran_ns(&self) -> u64 {
@@ -464,7 +470,7 @@ mod tests {
         }
     }
 
-    impl Drop for Busy {
+    impl Drop for OnCpu0 {
         fn drop(&mut self) {
             // Both can only fail if it has ended meanwhile.
             let _ = self.0.kill();
@@ -472,18 +478,23 @@ mod tests {
         }
     }
 
-    /// Without that, the thread would count as off its CPU from a switch to the overlooked one to the next but one.
-    #[test]
+    /// What is recorded of a program meanwhile, or nothing (with a message) where this machine cannot record it.
     #[allow(clippy::print_stdout, reason = "a test that is skipped says so where cargo shows it")]
-    fn a_thread_is_on_its_cpu_again_though_the_switch_was_not_reported() {
-        let (followed, overlooked) = (Busy::start(), Busy::start());
-        let path = std::env::temp_dir().join(format!("laneway-join-{}.lwt", std::process::id()));
+    fn recorded(
+        followed: &OnCpu0,
+        overlooked: u32,
+        meanwhile: impl FnOnce(),
+    ) -> Option<Vec<Happening>> {
+        let path = std::env::temp_dir().join(format!("laneway-join-{}.lwt", followed.0.id()));
         let follow = Follow::Processes(vec![followed.0.id()]);
-        let mut join = match Join::open(&path, &follow, overlooked.0.id()) {
+        let mut join = match Join::open(&path, &follow, overlooked) {
             Ok(join) => join,
             Err(RecordError::Kernel(
                 why @ (BpfError::NotPermitted { .. } | BpfError::NoBtf { .. }),
-            )) => return println!("skipped: {why}"),
+            )) => {
+                println!("skipped: {why}");
+                return None;
+            }
             Err(error) => panic!("{error}"),
         };
         let stop = Arc::new(AtomicBool::new(false));
@@ -491,17 +502,29 @@ mod tests {
             let stop = Arc::clone(&stop);
             thread::spawn(move || join.run(&stop))
         };
-        let ran = followed.ran_ns();
-        thread::sleep(Duration::from_millis(500));
-        let ran = followed.ran_ns() - ran;
+        meanwhile();
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap().unwrap();
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(path).unwrap();
         let file = TraceFile::open(&bytes).unwrap();
+        Some(file.happenings().collect())
+    }
+
+    /// Without that, the thread would count as off its CPU from a switch to the overlooked one to the next but one.
+    #[test]
+    fn a_thread_is_on_its_cpu_again_though_the_switch_was_not_reported() {
+        let (followed, overlooked) = (OnCpu0::busy(), OnCpu0::busy());
+        let mut ran = 0;
+        let happenings = recorded(&followed, overlooked.0.id(), || {
+            let before = followed.ran_ns();
+            thread::sleep(Duration::from_millis(500));
+            ran = followed.ran_ns() - before;
+        });
+        let Some(happenings) = happenings else { return };
         let mut on_ns = 0;
         let mut switched_in_ns = None;
-        for Happening { time_ns, what, .. } in file.happenings() {
+        for Happening { time_ns, what, .. } in happenings {
             match what {
                 What::SwitchedIn => {
                     assert_eq!(switched_in_ns.replace(time_ns), None, "it switched in twice")
@@ -518,6 +541,32 @@ mod tests {
             (on - ran).abs() < 0.2 * ran,
             "on its CPU for {on} ns by the trace, {ran} by the scheduler"
         );
+    }
+
+    /// A program that sleeps again and again, as soon as it does.
+    fn sleeper() -> OnCpu0 {
+        let script = "import time\nprint(flush=True)\nwhile True: time.sleep(0.002)";
+        let mut sleeper = OnCpu0::start(&["python3", "-c", script]);
+        let mut started = sleeper.0.stdout.take().unwrap();
+        started.read_exact(&mut [0]).unwrap();
+        sleeper
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_is_behind_the_task_that_has_its_cpu() {
+        let (_busy, sleeper) = (OnCpu0::busy(), sleeper());
+        let happenings = recorded(&sleeper, 0, || thread::sleep(Duration::from_secs(1)));
+        let Some(happenings) = happenings else { return };
+        let comes = happenings.windows(2).filter_map(|pair| match (pair[0].what, pair[1].what) {
+            (What::TookOver(task), What::SwitchedIn) if pair[0].time_ns == pair[1].time_ns => {
+                Some(task.name())
+            }
+            _ => None,
+        });
+        let comes: Vec<String> = comes.collect();
+        // The CPU is never idle.
+        let is_task = |name: &String| !name.is_empty() && !name.starts_with("swapper/");
+        assert!(!comes.is_empty() && comes.iter().all(is_task), "{comes:?}");
     }
 
     #[test]
