@@ -268,6 +268,10 @@ impl<'a> Books<'a> {
                     Some(call) => (calls::name(call), calls::kind(call)),
                     None => self.blocked_in(node),
                 };
+                // Its timer ends a sleep: a name is that of a task which the timer's interrupt met.
+                if gap.kind == Kind::Sleep {
+                    gap.by.clear();
+                }
                 gap.part = match gap.kind {
                     Kind::Wait | Kind::Receive => Part::Waiting,
                     Kind::Sleep if self.sleeps_when_idle(call, node) => Part::Waiting,

@@ -234,8 +234,11 @@ fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
     let lock = analyse(&blocked(syscall(libc::SYS_futex), true), Options::default(), false);
     first(&lock, CauseKind::Lock, "futex, woken by lock-holder", 10 * 301_000);
     let nap = syscall(libc::SYS_clock_nanosleep);
-    let sleep = analyse(&blocked(nap, false), Options::default(), false);
+    let sleep = analyse(&blocked(nap, true), Options::default(), false);
     first(&sleep, CauseKind::Sleep, "clock_nanosleep", 10 * 301_000);
+    let mut parts = sleep.accounts[0].parts.iter();
+    let asleep = parts.find(|part| part.part == Part::Blocked).map(|part| part.detail.as_str());
+    assert_eq!(asleep, Some("clock_nanosleep"), "its timer woke it, whatever that interrupted");
     let sync = analyse(&blocked(syscall(libc::SYS_fsync), false), Options::default(), false);
     first(&sync, CauseKind::SystemCall, "fsync", 10 * 301_000);
     let poll = analyse(&blocked(syscall(libc::SYS_ppoll), false), Options::default(), false);

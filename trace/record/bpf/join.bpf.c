@@ -17,7 +17,7 @@
  * that the kernel's own code meets is part of its system call.
  *
  * Timer and inter-processor interrupts have no tracepoint that can be used here; their time belongs to
- * whatever they interrupted.
+ * whatever they interrupted. What a timer does when it is due has two, so what it wakes is known to be its.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
@@ -64,6 +64,45 @@ struct {
 	__type(key, __u32);
 	__type(value, struct lw_running);
 } running SEC(".maps");
+
+/* Interrupts, softirqs and timers that a CPU is in, one inside the other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} interrupts SEC(".maps");
+
+static __always_inline __u32 *depth(void)
+{
+	const __u32 zero = 0;
+
+	return bpf_map_lookup_elem(&interrupts, &zero);
+}
+
+static __always_inline void interrupt_begins(void)
+{
+	__u32 *n = depth();
+
+	if (n)
+		(*n)++;
+}
+
+/* One that began before the programs were attached has not been counted. */
+static __always_inline void interrupt_ends(void)
+{
+	__u32 *n = depth();
+
+	if (n && *n)
+		(*n)--;
+}
+
+static __always_inline _Bool in_interrupt(void)
+{
+	__u32 *n = depth();
+
+	return n && *n;
+}
 
 static __always_inline void count_drop(__u32 why)
 {
@@ -146,8 +185,12 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 {
 	const __u32 zero = 0;
 	struct lw_running *r = bpf_map_lookup_elem(&running, &zero);
+	__u32 *interrupted = depth();
 	__u64 now_ns;
 
+	/* No interrupt switches: one whose end was not seen is over. */
+	if (interrupted)
+		*interrupted = 0;
 	if (!r || (overlooked && (__u32)prev->tgid == overlooked))
 		return 0;
 	/* Reported before `next` comes on: one thread's end, then another one's beginning. */
@@ -173,7 +216,7 @@ int BPF_PROG(on_switch, _Bool preempt, struct task_struct *prev, struct task_str
 	return 0;
 }
 
-/* An interrupt wakes in the name of whatever it interrupted: the idle task is an interrupt for sure. */
+/* An interrupt wakes in the name of whatever it interrupted, which has no part in it: it is reported without a name. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *woken)
 {
@@ -181,7 +224,7 @@ int BPF_PROG(on_waking, struct task_struct *woken)
 
 	if (!is_followed(woken->tgid))
 		return 0;
-	if ((__u32)bpf_get_current_pid_tgid())
+	if ((__u32)bpf_get_current_pid_tgid() && !in_interrupt())
 		bpf_get_current_comm(&name, sizeof(name));
 	tell_task(bpf_ktime_get_ns(), woken->tgid, woken->pid, LW_JOIN_WOKEN_BY, name);
 	return 0;
@@ -190,6 +233,7 @@ int BPF_PROG(on_waking, struct task_struct *woken)
 SEC("tp_btf/irq_handler_entry")
 int BPF_PROG(on_interrupt, int irq)
 {
+	interrupt_begins();
 	tell_current(LW_JOIN_IRQ_IN, (__u32)irq);
 	return 0;
 }
@@ -197,7 +241,22 @@ int BPF_PROG(on_interrupt, int irq)
 SEC("tp_btf/irq_handler_exit")
 int BPF_PROG(on_interrupt_done, int irq)
 {
+	interrupt_ends();
 	tell_current(LW_JOIN_IRQ_OUT, (__u32)irq);
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_timer)
+{
+	interrupt_begins();
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(on_timer_done)
+{
+	interrupt_ends();
 	return 0;
 }
 
@@ -220,6 +279,7 @@ int on_fault_served(void *context)
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq, unsigned int vector)
 {
+	interrupt_begins();
 	tell_current(LW_JOIN_SOFTIRQ_IN, LW_JOIN_SOFTIRQ_BASE + (__u64)vector);
 	return 0;
 }
@@ -227,6 +287,7 @@ int BPF_PROG(on_softirq, unsigned int vector)
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(on_softirq_done, unsigned int vector)
 {
+	interrupt_ends();
 	tell_current(LW_JOIN_SOFTIRQ_OUT, LW_JOIN_SOFTIRQ_BASE + (__u64)vector);
 	return 0;
 }

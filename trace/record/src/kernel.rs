@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_woken_is_behind_the_task_that_has_its_cpu() {
+    fn a_timer_wakes_in_the_name_of_no_task_and_the_thread_is_behind_the_one_that_has_its_cpu() {
         let (_busy, sleeper) = (OnCpu0::busy(), sleeper());
         let happenings = recorded(&sleeper, 0, || thread::sleep(Duration::from_secs(1)));
         let Some(happenings) = happenings else { return };
@@ -567,6 +567,14 @@ mod tests {
         // The CPU is never idle.
         let is_task = |name: &String| !name.is_empty() && !name.starts_with("swapper/");
         assert!(!comes.is_empty() && comes.iter().all(is_task), "{comes:?}");
+        let wakers = happenings.iter().filter_map(|happening| match happening.what {
+            What::WokenBy(task) => Some(task.name()),
+            _ => None,
+        });
+        let wakers: Vec<String> = wakers.collect();
+        // A lock of the kernel may be another's now and then.
+        let named = wakers.iter().filter(|name| !name.is_empty()).count();
+        assert!(!wakers.is_empty() && 2 * named < wakers.len(), "{wakers:?}");
     }
 
     #[test]
