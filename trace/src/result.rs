@@ -412,7 +412,7 @@ pub struct SendRow {
 pub struct PoolRow {
     /// Number of the pool, as the reader counts; 0 where only calls were traced.
     pub pool: u16,
-    /// Buffers taken.
+    /// Buffers asked for: taken, but for requests that failed. DPDK's trace points are the same for both.
     pub taken: u64,
     /// Buffers given back.
     pub given: u64,
@@ -426,7 +426,7 @@ pub struct PoolRow {
     pub refill_interval: Option<f64>,
     /// Drains of a core's cache into the backend.
     pub drains: u64,
-    /// Times there was none.
+    /// Times there was none, where the trace tells; 0 says nothing.
     pub failures: u64,
     /// The first of these.
     pub first_failure_ns: Option<u64>,

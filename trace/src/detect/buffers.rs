@@ -1,6 +1,8 @@
 //! The pool of buffers: D6 what its cycle does, D11 what it costs.
 //!
 //! A pool is blamed for what is seen of it (failed allocations, fills that show in durations), never for being there.
+//! That none failed is never stated: DPDK writes its trace points whatever a request ended with, and calls of functions
+//! are without their results.
 
 use laneway_page::number::nouns;
 
@@ -27,6 +29,8 @@ const SHOWN_TIMES_MIN: f64 = 1.1;
 const DRAWS: usize = 1_000;
 /// Levels of durations are counted in these.
 const LEVELS_PER_DOUBLING: f64 = 32.0;
+/// Of a trace without a failed allocation.
+const RESULTS_UNKNOWN: &str = "Failed allocations are not in this trace";
 
 pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Facts) -> Finding {
     let finding = blank(Detector::MempoolCycle, "fills per packet");
@@ -53,14 +57,14 @@ pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Fact
         (low / packets as f64, high / packets as f64)
     }));
     finding.figure("fills from the backend", facts.refills.to_string());
-    finding.figure("failed allocations", facts.failures.to_string());
     if facts.failures > 0 {
+        finding.figure("failed allocations", facts.failures.to_string());
         return ran_out(case, finding, facts.failures);
     }
+    finding.confidence = Confidence::Medium;
     if fills_are_cheap(case) {
-        finding.confidence = Confidence::High;
         finding.sentence = format!(
-            "No allocation failed; {} {} from the backend took {} of the productive time, which is what a cache is for.",
+            "{RESULTS_UNKNOWN}; {} {} from the backend took {} of the productive time, which is what a cache is for.",
             facts.refills,
             nouns(facts.refills, "fill"),
             percent(facts.refill_share)
@@ -72,12 +76,11 @@ pub(super) fn mempool_cycle(case: &Case<'_>, period: &Periodic, facts: &mut Fact
             return finding;
         }
     }
-    finding.confidence = Confidence::High;
     finding.sentence = if facts.refills == 0 {
-        "No allocation failed and the cache was never filled from the backend: it served every request.".to_owned()
+        format!("{RESULTS_UNKNOWN}, nor is a fill of the cache from the backend.")
     } else {
         format!(
-            "No allocation failed; {} {} from the backend left no trace in the durations.",
+            "{RESULTS_UNKNOWN}; {} {} from the backend left no trace in the durations.",
             facts.refills,
             nouns(facts.refills, "fill")
         )
@@ -255,4 +258,29 @@ fn shown_in_durations(case: &Case<'_>, fills: &[(u64, u64)]) -> Option<(String, 
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_trace_read::{Consumer, Event, Kind, PoolAction, Thread, ThreadId};
+
+    use super::*;
+    use crate::{Analyzer, Name, Options, Source};
+
+    #[test]
+    fn requests_without_a_result_are_no_proof_that_none_failed() {
+        let mut analyzer = Analyzer::new(Options::default());
+        let thread = Thread { pid: 1, tid: 1, name: "worker-0".to_owned() };
+        analyzer.thread(ThreadId(0), &thread);
+        let get = Kind::Pool { action: PoolAction::Get, pool: 0, buffers: 32 };
+        let events: Vec<Event> =
+            (1..500).map(|at| Event { time_ns: 1_000 * at, kind: get }).collect();
+        analyzer.events(ThreadId(0), Some(0), &events);
+        let mut name = |_| Name { text: String::new(), known: false };
+        let analysis = analyzer.finish(&Source::default(), &mut name).analysis;
+        let cycle = &analysis.findings[Detector::MempoolCycle.place()];
+        assert_eq!((cycle.state, cycle.confidence), (State::Silent, Confidence::Medium));
+        assert!(cycle.sentence.starts_with(RESULTS_UNKNOWN), "{}", cycle.sentence);
+        assert_eq!(analysis.pools[0].taken, 499 * 32);
+    }
 }

@@ -282,13 +282,17 @@ pub(super) fn pools(out: &mut String, analysis: &Analysis) {
     out.push_str("<section>\n<h2 id=\"pools\">Buffer pools</h2>\n");
     let columns = vec![
         column("pool", "", ""),
-        column("taken", "", "Buffers taken out."),
+        column(
+            "taken",
+            "",
+            "Buffers asked for: requests that failed are in it where the trace does not show which.",
+        ),
         column("given back", "", ""),
         column("in use", "most, since the start", ""),
         column("refills", "of the cache", ""),
         column("buffers", "between refills", ""),
         column("drains", "", "Buffers went from the cache back to the pool."),
-        column("failures", "", "No buffer was left."),
+        column("failures", "", "No buffer was left, where the trace shows it."),
         column("the first", "", "When no buffer was left for the first time."),
     ];
     let rows = analysis.pools.iter().map(|row| {
@@ -300,7 +304,7 @@ pub(super) fn pools(out: &mut String, analysis: &Analysis) {
             Cell::figure(row.refills, count),
             Cell::maybe(row.refill_interval, figure),
             Cell::figure(row.drains, count),
-            Cell::figure(row.failures, count),
+            Cell::maybe((row.failures > 0).then_some(row.failures), count),
             first_at(row.first_failure_ns, -1),
         ]
     });
