@@ -140,6 +140,10 @@ pub(crate) struct ThreadState {
     /// Functions entered, and events of the kernel.
     pub(crate) entries: u64,
     pub(crate) kernel_events: u64,
+    /// Its ways into the kernel.
+    pub(crate) signals: u64,
+    pub(crate) syscalls: u64,
+    pub(crate) switches: u64,
     /// Packets lost by port and reason.
     pub(crate) dropped: Vec<(u16, FunctionKey, u64)>,
     pub(crate) series: Series,
@@ -196,9 +200,6 @@ pub(crate) struct Counts {
     pub(crate) entries: u64,
     pub(crate) exits: u64,
     pub(crate) kernel: u64,
-    pub(crate) signals: u64,
-    pub(crate) syscalls: u64,
-    pub(crate) switches: u64,
     pub(crate) discarded: u64,
     pub(crate) losses: u64,
     pub(crate) losses_uncounted: u64,
@@ -460,6 +461,11 @@ impl ThreadState {
         self.points.running()
     }
 
+    /// The program tells of it: the kernel's events, and points among them, are there for any thread of the machine.
+    pub(crate) fn is_programs(&self) -> bool {
+        self.entries > 0 || !self.points.polls.is_empty() || !self.points.sends.is_empty()
+    }
+
     fn off_cpu_ns(&self) -> u64 {
         self.kernel_ns[Join::Preempted as usize] + self.kernel_ns[Join::Waiting as usize]
     }
@@ -477,6 +483,9 @@ impl ThreadState {
             spent: Vec::new(),
             entries: 0,
             kernel_events: 0,
+            signals: 0,
+            syscalls: 0,
+            switches: 0,
             dropped: Vec::new(),
             series: Series::new(buckets),
             points: Points::default(),

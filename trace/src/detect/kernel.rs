@@ -174,10 +174,30 @@ pub(super) fn stalled(case: &Case<'_>, common: bool, facts: &mut Facts) -> Findi
     finding
 }
 
+/// Share of the productive time of the program's threads that they are in the kernel, the tracer's cost taken off.
+fn kernel_share(model: &Model) -> f64 {
+    let (mut kernel, mut productive) = (0.0, 0.0);
+    for state in model.states.iter().filter(|state| state.is_programs()) {
+        for (context, &spent) in model.contexts.iter().zip(&state.spent) {
+            let busy = 1.0 - context.idle_ns as f64 / (context.self_ns as f64).max(1.0);
+            let part = spent as f64 / (context.self_ns as f64).max(1.0);
+            let ns = context.self_corrected_ns * busy * part;
+            match context.layer {
+                Layer::Idle | Layer::OffCpu | Layer::Tracer => continue,
+                Layer::Kernel => kernel += ns,
+                _ => {}
+            }
+            productive += ns;
+        }
+    }
+    kernel / productive.max(1.0)
+}
+
+/// Of the program's threads alone: the kernel's events may be those of the whole machine.
 pub(super) fn crossings(case: &Case<'_>) -> Finding {
     let finding = blank(Detector::Crossings, "per packet");
     let model = case.model;
-    let counts = &model.counts;
+    let own = || model.states.iter().filter(|state| state.is_programs());
     let named: u64 = model
         .rows
         .iter()
@@ -185,12 +205,14 @@ pub(super) fn crossings(case: &Case<'_>) -> Finding {
         .map(|row| row.calls)
         .sum();
     let handlers: u64 = model.rows.iter().filter(|row| row.asynchronous).map(|row| row.calls).sum();
-    let signals = counts.signals.max(handlers);
-    let crossings = counts.syscalls.max(named) + signals + counts.switches;
+    let signals = own().map(|state| state.signals).sum::<u64>().max(handlers);
+    let syscalls = own().map(|state| state.syscalls).sum::<u64>().max(named);
+    let switches: u64 = own().map(|state| state.switches).sum();
+    let crossings = syscalls + signals + switches;
     let Some(packets) = model.packets.received.filter(|&packets| packets > 0) else {
         return finding.unmeasurable("No packet was received, or the trace does not tell.");
     };
-    if counts.kernel == 0 && named == 0 && signals == 0 {
+    if model.counts.kernel == 0 && named == 0 && signals == 0 {
         return finding.unmeasurable(
             "Neither kernel events nor wrappers of system calls are in the trace; record with the kernel join.",
         );
@@ -202,12 +224,12 @@ pub(super) fn crossings(case: &Case<'_>) -> Finding {
     finding = finding.interval(Some((low / packets as f64, high / packets as f64)));
     finding.state = fired(finding.low > Some(CROSSINGS_PER_PACKET));
     finding.span = case.whole();
-    let share = model.layer_ns(Layer::Kernel).1 / case.productive_ns().max(1.0);
-    finding.figure("system calls", counts.syscalls.max(named).to_string());
+    let share = kernel_share(model);
+    finding.figure("system calls", syscalls.to_string());
     finding.figure("signals", signals.to_string());
-    finding.figure("switches", counts.switches.to_string());
+    finding.figure("switches", switches.to_string());
     finding.figure("share of productive time", percent(share));
-    let complete = counts.kernel > 0 || named > 0;
+    let complete = own().any(|state| state.kernel_events > 0) || named > 0;
     finding.confidence = if complete { Confidence::High } else { Confidence::Medium };
     finding.sentence = format!(
         "{per_packet:.2} crossings per packet{}{}.",
@@ -223,4 +245,44 @@ pub(super) fn crossings(case: &Case<'_>) -> Finding {
         }
     );
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_trace_read::{Consumer, Event, Kind, Thread, ThreadId};
+
+    use super::*;
+    use crate::{Analyzer, Name, Options, Source};
+
+    /// What a thread does every microsecond: `kinds`, a thousand times.
+    fn repeated(kinds: &[Kind]) -> Vec<Event> {
+        let times = (1..).map(|at| 1_000_000 + 1_000 * at);
+        let kinds = kinds.iter().cycle().take(1_000 * kinds.len());
+        kinds.zip(times).map(|(&kind, time_ns)| Event { time_ns, kind }).collect()
+    }
+
+    #[test]
+    fn what_other_threads_of_the_machine_do_in_the_kernel_is_no_crossing() {
+        let mut analyzer = Analyzer::new(Options::default());
+        for (id, name) in [(0, "worker-0"), (1, "other")] {
+            analyzer.thread(ThreadId(id), &Thread { pid: id, tid: id, name: name.to_owned() });
+        }
+        let poll = Kind::Receive { port: 0, queue: 0, asked: 32, got: 1 };
+        let mut polls = repeated(&[poll, poll, poll, poll, poll]);
+        let time_ns = polls[4_999].time_ns + 500;
+        polls.push(Event { time_ns, kind: Kind::SwitchedOut { runnable: true } });
+        analyzer.events(ThreadId(0), Some(0), &polls);
+        let call = [Kind::SyscallIn(1), Kind::SyscallOut(1)];
+        let mut calls = call.repeat(10);
+        calls.push(Kind::Point { point: 0, value: 0 });
+        analyzer.events(ThreadId(1), Some(1), &repeated(&calls));
+        let mut name = |_| Name { text: String::new(), known: false };
+        let analysis = analyzer.finish(&Source::default(), &mut name).analysis;
+        let crossings = &analysis.findings[Detector::Crossings.place()];
+        assert_eq!(crossings.state, State::Silent, "{}", crossings.sentence);
+        assert_eq!(crossings.value, Some(1.0 / 5_000.0));
+        let switches = crossings.figures.iter().find(|figure| figure[0] == "switches");
+        assert_eq!(switches.map(|figure| figure[1].as_str()), Some("1"));
+        assert!(crossings.sentence.contains(", 0.0 % of the"), "{}", crossings.sentence);
+    }
 }

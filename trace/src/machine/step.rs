@@ -476,7 +476,7 @@ impl Step<'_> {
                 self.settle(now);
             }
             Kind::Signal(_) => {
-                self.counts.signals += 1;
+                self.state.signals += 1;
                 self.settle(now);
                 self.state.signalled = true;
             }
@@ -517,7 +517,7 @@ impl Step<'_> {
         self.state.kernel_events += 1;
         match kind {
             Kind::SwitchedOut { runnable } => {
-                self.counts.switches += 1;
+                self.state.switches += 1;
                 let own = if runnable { PseudoCall::Preempted } else { PseudoCall::Waiting };
                 self.open(own, now, u32::from(runnable));
                 self.state.ledger.leaves();
@@ -539,7 +539,7 @@ impl Step<'_> {
             Kind::InterruptIn(vector) => self.open(PseudoCall::Interrupt, now, vector),
             Kind::InterruptOut(_) => self.close(&[PseudoCall::Interrupt], now),
             Kind::SyscallIn(call) => {
-                self.counts.syscalls += 1;
+                self.state.syscalls += 1;
                 self.open(PseudoCall::Syscall, now, call);
             }
             Kind::Returned(value) => {
