@@ -95,6 +95,13 @@ impl TracedWorker {
         self.share(Part::EmptyPolls) + self.share(Part::Waiting)
     }
 
+    /// Share of its time that it waits for other threads, where that is no fault: a worker that does not poll may wait
+    /// for something to do.
+    pub(crate) fn awaits_others(&self) -> f64 {
+        let waits = self.gaps.iter().filter(|gap| !self.polls && gap.kind == Kind::Lock);
+        waits.map(|gap| gap.ns).sum::<u64>() as f64 / self.account.span_ns.max(1) as f64
+    }
+
     /// Is the cost of the tracer known well enough to blame what is left?
     pub(crate) fn is_cost_known(&self, model: &Model) -> bool {
         let unsure: u64 = self.rows(Part::Tracer).map(|row| row.uncertainty_ns).sum();

@@ -175,7 +175,8 @@ fn cure(cause: &Cause) -> Option<Advice> {
         }
         CauseKind::Lock => (
             "hold the lock for less",
-            "Hold the lock for less time, or let the worker share nothing.".to_owned(),
+            "Hold the lock that it waits for, if it is one, for less time, or let the worker share nothing."
+                .to_owned(),
             KERNEL,
         ),
         CauseKind::PageFaults => (

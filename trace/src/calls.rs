@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Wait,
     /// Lets time pass.
     Sleep,
-    /// Waits for another thread.
+    /// Waits for another thread: for a lock that it holds, or for something to do. A futex is either.
     Lock,
     /// Anything else.
     Other,

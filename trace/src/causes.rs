@@ -255,6 +255,7 @@ impl Evidence<'_> {
             Part::Interrupts => Some(CauseKind::Interrupts),
             Part::Function => (gap.is_its_own || self.is_beyond_chance(worker, gap))
                 .then_some(CauseKind::Housekeeping),
+            Part::SystemCall | Part::Blocked if gap.kind == Kind::Lock && !worker.polls => None,
             Part::SystemCall | Part::Blocked => Some(match gap.kind {
                 Kind::Sleep => CauseKind::Sleep,
                 Kind::Lock => CauseKind::Lock,
@@ -341,7 +342,9 @@ impl Evidence<'_> {
             CauseKind::Sleep => {
                 format!("{who} sleeps in its own code ({detail}) for {took}: {how}.")
             }
-            CauseKind::Lock => format!("{who} waits for a lock ({detail}) for {took}: {how}."),
+            CauseKind::Lock => {
+                format!("{who} waits for another thread ({detail}) for {took}: {how}.")
+            }
             CauseKind::SystemCall => format!("{who} is in system call {detail} for {took}: {how}."),
             CauseKind::PageFaults => format!("{who} is in page faults for {took}: {how}."),
             CauseKind::ColdStart => {
@@ -530,7 +533,8 @@ impl Evidence<'_> {
                 cause.share > 0.0 && !work.contains(&cause.cause)
             })
             .map(|cause| cause.share)
-            .sum::<f64>();
+            .sum::<f64>()
+            + worker.awaits_others();
         let work = worker.share(Part::Work) + worker.share(Part::Tracer);
         // What keeps it from its queue explains the loss, as long as it is not always behind.
         let lasts = backlog.is_some_and(|backlog| backlog.is_lasting);

@@ -213,8 +213,12 @@ fn a_thread_that_was_woken_waits_for_the_cpu_behind_whom_it_comes_after() {
 
 #[test]
 fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
+    let futex = syscall(libc::SYS_futex);
     let blocked = |number: u32, woken: bool| {
         looped(40_000, 4_000, |script| {
+            if number == futex {
+                script.after(50, Kind::Receive { port: 0, queue: 0, asked: 32, got: 1 });
+            }
             script
                 .after(50, Kind::SyscallIn(number))
                 .after(500, Kind::SwitchedOut { runnable: false })
@@ -231,7 +235,9 @@ fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
             }
         })
     };
-    let lock = analyse(&blocked(syscall(libc::SYS_futex), true), Options::default(), false);
+    let mut lock = analyse(&blocked(futex, true), Options::default(), false);
+    // A worker that polls, by a function without a rule.
+    lock.causes.retain(|cause| cause.cause != CauseKind::SlowFunction);
     first(&lock, CauseKind::Lock, "futex, woken by lock-holder", 10 * 301_000);
     let nap = syscall(libc::SYS_clock_nanosleep);
     let sleep = analyse(&blocked(nap, true), Options::default(), false);
@@ -244,6 +250,36 @@ fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
     let poll = analyse(&blocked(syscall(libc::SYS_ppoll), false), Options::default(), false);
     assert_eq!(poll.causes, [], "waiting for packets is no fault");
     assert!(poll.accounts[0].parts.iter().any(|part| part.part == Part::Waiting));
+}
+
+#[test]
+fn a_worker_that_does_not_poll_waits_for_work_in_a_futex() {
+    let futex = syscall(libc::SYS_futex);
+    let mut script = Script::new();
+    script.after(10, Kind::Enter(key("worker_loop")));
+    for _ in 0..2_000 {
+        script
+            .after(500, Kind::SyscallIn(futex))
+            .after(500, Kind::SwitchedOut { runnable: false })
+            .after(0, Kind::TookOver(key("swapper/0")))
+            .after(90_000, Kind::WokenBy(key("other")))
+            .after(5_000, Kind::TookOver(key("swapper/0")))
+            .after(0, Kind::SwitchedIn)
+            .after(500, Kind::Returned(0))
+            .after(0, Kind::SyscallOut(futex));
+        for _ in 0..10 {
+            script.call("process_packet", 500);
+        }
+    }
+    script.after(10, Kind::Leave(key("worker_loop")));
+    let analysis = analyse(&script, Options::default(), false);
+    assert_eq!(analysis.causes, [], "{:#?}", analysis.accounts);
+    let waits = analysis.accounts[0].parts.iter().filter(|part| part.part == Part::Blocked);
+    assert!(waits.map(|part| part.share).sum::<f64>() > 0.8, "{:#?}", analysis.accounts);
+    // Where packets are lost, it is not its load that is too much for it.
+    let lossy = analyse(&script, Options { drops: Some(5_000), ..Options::default() }, false);
+    let causes: Vec<CauseKind> = lossy.causes.iter().map(|cause| cause.cause).collect();
+    assert_eq!(causes, [CauseKind::Loss], "{:#?}", lossy.causes);
 }
 
 #[test]

@@ -138,7 +138,7 @@ pub enum CauseKind {
     SystemCall,
     /// The worker sleeps in its own code.
     Sleep,
-    /// It waits for a lock.
+    /// It polls, and waits for another thread: for a lock, or on a condition variable.
     Lock,
     /// Page faults.
     PageFaults,
