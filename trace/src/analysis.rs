@@ -77,6 +77,13 @@ pub struct Source {
     pub counts_drops: bool,
 }
 
+impl Source {
+    /// Parts that could not be read, listed or not.
+    fn damages_total(&self) -> u64 {
+        self.damages.len() as u64 + self.damages_more
+    }
+}
+
 /// An analysis, with what [`diff`](crate::diff) needs beyond it.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -181,6 +188,7 @@ impl Analyzer {
             blocks: &blocks,
             seed: options.seed,
             drops: options.drops,
+            damages: source.damages_total(),
         };
         let order = order(&model);
         let maxima = model.cut_share() <= CUT_SHARE_MAX;

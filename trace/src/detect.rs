@@ -38,6 +38,8 @@ pub(crate) struct Case<'a> {
     pub(crate) seed: u64,
     /// Packets known from elsewhere to be dropped.
     pub(crate) drops: Option<u64>,
+    /// Parts of the trace that could not be read.
+    pub(crate) damages: u64,
 }
 
 /// Results that advice needs beyond the findings.

@@ -47,7 +47,7 @@ pub(super) fn coverage(model: &Model, source: &Source) -> Coverage {
                 what: damage.what.clone(),
             })
             .collect(),
-        damages_total: source.damages.len() as u64 + source.damages_more,
+        damages_total: source.damages_total(),
         limits: limits(model, source),
         withheld: withheld(model),
     }

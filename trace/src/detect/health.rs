@@ -1,4 +1,4 @@
-//! D12: can the trace be trusted? Holes, the cost of the tracer, clock steps.
+//! D12: can the trace be trusted? Holes, what could not be read, the cost of the tracer, clock steps.
 
 use laneway_page::number::nouns;
 
@@ -48,6 +48,10 @@ pub(super) fn trace_health(case: &Case<'_>) -> Finding {
         };
         ills.push(format!("{} {holes} {size}", counts.losses));
     }
+    if case.damages > 0 {
+        let parts = nouns(case.damages, "part");
+        ills.push(format!("{} {parts} of the trace could not be read", case.damages));
+    }
     if cut > CUT_SHARE_MAX {
         ills.push(format!("{} of the calls cut", percent(cut)));
     }
@@ -73,11 +77,47 @@ pub(super) fn trace_health(case: &Case<'_>) -> Finding {
     finding.state = fired(!ills.is_empty());
     finding.sentence = if ills.is_empty() {
         format!(
-            "No holes, no clock steps; the tracer takes {} of the traced time.",
+            "No holes, no unread parts, no clock steps; the tracer takes {} of the traced time.",
             percent(overhead)
         )
     } else {
         format!("Read the figures with care: {}.", ills.join("; "))
     };
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use laneway_trace_read::{Consumer, Damage, Event, FunctionKey, Kind, Thread, ThreadId};
+
+    use super::*;
+    use crate::result::State;
+    use crate::{Analyzer, Name, Options, Source};
+
+    fn health(source: &Source) -> Finding {
+        let mut analyzer = Analyzer::new(Options::default());
+        let thread = Thread { pid: 1, tid: 1, name: "worker-0".to_owned() };
+        analyzer.thread(ThreadId(0), &thread);
+        let call = [Kind::Enter(FunctionKey(1)), Kind::Leave(FunctionKey(1))];
+        let events: Vec<Event> =
+            (1..).zip(call).map(|(at, kind)| Event { time_ns: 1_000 * at, kind }).collect();
+        analyzer.events(ThreadId(0), Some(0), &events);
+        let mut name = |_| Name { text: "f".to_owned(), known: true };
+        let mut findings = analyzer.finish(source, &mut name).analysis.findings;
+        findings.swap_remove(Detector::Health.place())
+    }
+
+    #[test]
+    fn a_trace_of_which_a_part_cannot_be_read_is_not_sound() {
+        assert_eq!(health(&Source::default()).state, State::Silent);
+        let damage = Damage { place: "channel0_0".to_owned(), offset: 64, what: "?".to_owned() };
+        let source = Source { damages: vec![damage], damages_more: 2, ..Source::default() };
+        let found = health(&source);
+        assert_eq!(found.state, State::Fired);
+        assert!(
+            found.sentence.contains("3 parts of the trace could not be read"),
+            "{}",
+            found.sentence
+        );
+    }
 }
