@@ -18,8 +18,10 @@ const QUEUES_MAX: usize = 256;
 const POLL_SIZE_MAX: usize = 1_024;
 /// Pools that are distinguished.
 const POOLS_MAX: usize = 64;
-/// Points of a pool's course before neighbours are merged.
-const COURSE_MAX: usize = 1_024;
+/// Buckets of a pool's course; where they are too few, neighbours are added up.
+const COURSE_MAX: u64 = 1_024;
+/// Their first width, as a power of two, ns.
+const COURSE_SHIFT: u32 = 10;
 /// Refill intervals kept per pool and thread.
 const INTERVALS_MAX: usize = 4_096;
 
@@ -368,7 +370,10 @@ pub(crate) struct Pool {
     pub(crate) pool: u16,
     pub(crate) taken: u64,
     pub(crate) given: u64,
-    pub(crate) in_use_max: i64,
+    /// Most in use so far, as long as one thread alone takes and gives.
+    most: i64,
+    user: Option<u32>,
+    is_shared: bool,
     pub(crate) refills: u64,
     pub(crate) refill_buffers: Vec<u32>,
     /// Buffers taken by a thread between its fills, and when the later fill was.
@@ -377,8 +382,7 @@ pub(crate) struct Pool {
     pub(crate) failures: u64,
     pub(crate) first_failure_ns: Option<u64>,
     pub(crate) failures_ns: Vec<u64>,
-    pub(crate) course: Vec<(u64, i64)>,
-    course_step_ns: u64,
+    changes: Changes,
     /// Per thread: buffers taken at its last fill, and taken so far.
     threads: Vec<(u32, Option<u64>, u64)>,
 }
@@ -422,8 +426,12 @@ impl Pools {
             PoolAction::Get => {
                 row.taken += u64::from(buffers);
                 row.threads[mine].2 += u64::from(buffers);
+                row.follow(thread, now, i64::from(buffers));
             }
-            PoolAction::Put => row.given += u64::from(buffers),
+            PoolAction::Put => {
+                row.given += u64::from(buffers);
+                row.follow(thread, now, -i64::from(buffers));
+            }
             PoolAction::Refill => row.refill(mine, buffers, now),
             PoolAction::Drain => row.drains += 1,
             PoolAction::Failed => {
@@ -434,7 +442,6 @@ impl Pools {
                 }
             }
         }
-        row.follow(now);
     }
 }
 
@@ -452,23 +459,84 @@ impl Pool {
         }
     }
 
-    /// Keeps the course of what is in use, at a step that doubles when the room is full.
-    fn follow(&mut self, now: u64) {
-        let in_use = self.taken as i64 - self.given as i64;
-        self.in_use_max = self.in_use_max.max(in_use);
-        match self.course.last() {
-            Some(&(at, _)) if now < at.saturating_add(self.course_step_ns) => return,
-            _ => self.course.push((now, in_use)),
+    fn follow(&mut self, thread: u32, now: u64, change: i64) {
+        self.is_shared |= *self.user.get_or_insert(thread) != thread;
+        self.most = self.most.max(self.taken as i64 - self.given as i64);
+        self.changes.add(now, change);
+    }
+
+    /// Most in use at once; `None` where several threads use it: they are read one after the other, in no common order.
+    pub(crate) fn in_use_max(&self) -> Option<i64> {
+        (!self.is_shared).then_some(self.most)
+    }
+
+    /// What is in use by the end of each bucket of time, with the bucket's begin, ns since the epoch.
+    pub(crate) fn course(&self) -> Vec<(u64, i64)> {
+        self.changes.sums()
+    }
+}
+
+/// Changes of a number by time, which threads report in no common order: buckets on one grid, counted from the epoch.
+#[derive(Debug, Clone)]
+struct Changes {
+    /// Their width, as a power of two, ns.
+    shift: u32,
+    /// Number of the first on the grid.
+    base: u64,
+    buckets: Vec<i64>,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { shift: COURSE_SHIFT, base: 0, buckets: Vec::new() }
+    }
+}
+
+impl Changes {
+    fn add(&mut self, now: u64, change: i64) {
+        if self.buckets.is_empty() {
+            self.base = now >> self.shift;
         }
-        if self.course.len() >= COURSE_MAX {
-            let mut keep = false;
-            self.course.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            let span = now - self.course[0].0;
-            self.course_step_ns = (2 * span / COURSE_MAX as u64).max(1);
+        while self.last().max(now >> self.shift) - self.base.min(now >> self.shift) >= COURSE_MAX {
+            self.widen();
         }
+        let at = now >> self.shift;
+        if at < self.base {
+            let before = (self.base - at) as usize;
+            self.buckets.splice(..0, std::iter::repeat_n(0, before));
+            self.base = at;
+        }
+        let place = (at - self.base) as usize;
+        if place >= self.buckets.len() {
+            self.buckets.resize(place + 1, 0);
+        }
+        self.buckets[place] = self.buckets[place].saturating_add(change);
+    }
+
+    /// Number of the last bucket on the grid, of the first where there is none.
+    fn last(&self) -> u64 {
+        self.base + (self.buckets.len() as u64).saturating_sub(1)
+    }
+
+    /// Twice the width.
+    fn widen(&mut self) {
+        let first = self.base >> 1;
+        let mut wider = vec![0i64; ((self.last() >> 1) - first) as usize + 1];
+        for (at, &change) in (self.base..).zip(&self.buckets) {
+            let sum = &mut wider[((at >> 1) - first) as usize];
+            *sum = sum.saturating_add(change);
+        }
+        (self.shift, self.base, self.buckets) = (self.shift + 1, first, wider);
+    }
+
+    /// The number by the end of each bucket, with the bucket's begin.
+    fn sums(&self) -> Vec<(u64, i64)> {
+        let mut sum = 0i64;
+        let rows = (self.base..).zip(&self.buckets).map(|(at, &change)| {
+            sum = sum.saturating_add(change);
+            (at << self.shift, sum)
+        });
+        rows.collect()
     }
 }
 
@@ -557,6 +625,59 @@ mod tests {
                 points.empty_run(Some(queue), 3, 1, 10 * poll + 6);
             }
             assert_eq!(streaks(&points, BUSY), expected, "{queue:?}");
+        }
+    }
+
+    /// A takes 32 buffers every microsecond, B gives them back half of one later; each use is of the thread given.
+    fn uses(threads: [u32; 2]) -> Vec<(u64, u32, PoolAction)> {
+        let uses = (1..=1_000u64).flat_map(|at| {
+            [
+                (1_000 * at, threads[0], PoolAction::Get),
+                (1_000 * at + 500, threads[1], PoolAction::Put),
+            ]
+        });
+        uses.collect()
+    }
+
+    fn used(uses: &[(u64, u32, PoolAction)]) -> Pool {
+        let mut pools = Pools::default();
+        for &(now, thread, action) in uses {
+            pools.used(thread, 0, action, 32, now);
+        }
+        pools.pools.remove(0)
+    }
+
+    #[test]
+    fn what_is_in_use_does_not_depend_on_the_order_in_which_threads_are_read() {
+        let by_time = uses([0, 1]);
+        let mut by_thread = by_time.clone();
+        for threads in [[0, 1], [1, 0]] {
+            by_thread.sort_by_key(|&(_, thread, _)| threads[thread as usize]);
+            let pool = used(&by_thread);
+            assert_eq!(pool.in_use_max(), None, "in their order it was 32,000, or none");
+            let course = pool.course();
+            assert_eq!(course, used(&by_time).course());
+            assert!(course.iter().all(|&(_, in_use)| in_use == 0 || in_use == 32), "{course:?}");
+        }
+        assert_eq!(used(&uses([0, 0])).in_use_max(), Some(32));
+    }
+
+    #[test]
+    fn a_course_of_any_length_keeps_what_is_in_use() {
+        let mut pools = Pools::default();
+        for (thread, at) in [(0, 1u64 << 50), (1, 3), (0, (1 << 50) + 1), (1, 1 << 40)] {
+            pools.used(thread, 0, PoolAction::Get, 5, at);
+        }
+        let course = pools.pools[0].course();
+        assert!(course.len() as u64 <= COURSE_MAX, "{}", course.len());
+        assert_eq!((course[0], course.last().map(|end| end.1)), ((0, 10), Some(20)));
+        // 32 buffers every microsecond and a half, the last first.
+        let gets = (1..=3_000).rev().map(|at| (1_500 * at, 0, PoolAction::Get));
+        let course = used(&gets.collect::<Vec<_>>()).course();
+        let width_ns = course[1].0 - course[0].0;
+        for (begin_ns, in_use) in course {
+            let taken = 32 * ((begin_ns + width_ns - 1) / 1_500).min(3_000);
+            assert_eq!(in_use as u64, taken, "at {begin_ns}");
         }
     }
 

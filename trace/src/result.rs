@@ -416,8 +416,9 @@ pub struct PoolRow {
     pub taken: u64,
     /// Buffers given back.
     pub given: u64,
-    /// Largest `taken - given` seen since the start; what was taken before is not in it.
-    pub in_use_max: i64,
+    /// Largest `taken - given` seen since the start; what was taken before is not in it. `None` where several threads
+    /// take and give: in which order is not known so exactly.
+    pub in_use_max: Option<i64>,
     /// Fills of a core's cache from the backend.
     pub refills: u64,
     /// Buffers per fill, median; `None` where unknown.
@@ -430,7 +431,7 @@ pub struct PoolRow {
     pub failures: u64,
     /// The first of these.
     pub first_failure_ns: Option<u64>,
-    /// In use by time bucket: [at_ns, taken - given], at most 512 points.
+    /// In use by time bucket: [at_ns, taken - given by its end], at most 512 points.
     pub in_use: Vec<[i64; 2]>,
 }
 

@@ -392,7 +392,7 @@ pub(crate) fn analysis() -> Analysis {
             pool: 0,
             taken: 3_100,
             given: 3_000,
-            in_use_max: 140,
+            in_use_max: Some(140),
             refills: 12,
             refill_buffers: Some(250),
             refill_interval: Some(249.0),

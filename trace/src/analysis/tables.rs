@@ -275,12 +275,13 @@ impl Writer<'_> {
                 let mut intervals: Vec<u64> =
                     pool.intervals.iter().map(|&(taken, _)| taken).collect();
                 intervals.sort_unstable();
-                let step = pool.course.len().div_ceil(POOL_POINTS_MAX).max(1);
+                let course = pool.course();
+                let step = course.len().div_ceil(POOL_POINTS_MAX).max(1);
                 PoolRow {
                     pool: pool.pool,
                     taken: pool.taken,
                     given: pool.given,
-                    in_use_max: pool.in_use_max,
+                    in_use_max: pool.in_use_max(),
                     refills: pool.refills,
                     refill_buffers: buffers.get(buffers.len() / 2).map(|&n| u64::from(n)),
                     refill_interval: (intervals.len() >= 8)
@@ -288,8 +289,7 @@ impl Writer<'_> {
                     drains: pool.drains,
                     failures: pool.failures,
                     first_failure_ns: pool.first_failure_ns.map(|at| self.model.since(at)),
-                    in_use: pool
-                        .course
+                    in_use: course
                         .iter()
                         .step_by(step)
                         .map(|&(at, in_use)| [self.model.since(at) as i64, in_use])
