@@ -280,7 +280,8 @@ pub struct Segment {
     pub ledger: Ledger,
     /// How the generator did.
     pub generator: GeneratorReport,
-    /// Records delivered per second of the window.
+    /// Records delivered per second of the schedule, or of the time that sending or arriving took if that is more. The
+    /// window is longer: it ends when all that is queued is handled.
     pub records_per_s: f64,
     /// CPU over the window.
     pub cpu: Cpu,

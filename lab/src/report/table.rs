@@ -3,7 +3,7 @@
 //! Tables of latencies exist per scope only, so two scopes never share a column.
 
 use super::wording::{
-    arm_name, doubt, estimated_effect, generator_state, glyph, half_width, interval,
+    RATE_SCOPE, arm_name, doubt, estimated_effect, generator_state, glyph, half_width, interval,
     is_noise_floor, is_scheduled, load_name, no_figure, noise_floor, plural, summary_of, threshold,
 };
 use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
@@ -82,7 +82,7 @@ pub(super) fn rates(result: &RaceResult) -> Table {
     let columns = vec![
         load_column(),
         arm_column(),
-        column("records", "k/s", "Records delivered per second of the window: median over rounds."),
+        column("records", "k/s", &format!("Records {RATE_SCOPE}: median over rounds.")),
         column("records min\u{2013}max", "k/s", "The lowest and the highest segment."),
         column("loss", "%", "Offered frames whose record did not reach the app, all rounds."),
         column(
@@ -380,7 +380,7 @@ pub(super) fn segments(result: &RaceResult) -> Table {
         load_column(),
         arm_column(),
         column("window", "", "Measured time."),
-        column("records", "k/s", "Records delivered per second of the window."),
+        column("records", "k/s", &format!("Records {RATE_SCOPE}; not by the window.")),
         column("CPU", "ns/record", "As in the table of rates, for this segment."),
         column(
             "own",

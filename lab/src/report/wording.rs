@@ -8,6 +8,7 @@ use crate::result::{
     Arm, ClaimOutcome, ClaimStatus, Finding, GoalStatus, Outcome, RaceResult, Segment, Summary,
 };
 use crate::timetable::Spacing;
+use laneway_kinds::Metric;
 use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
 use laneway_stats::pairs::{Doubt, Interval};
 use laneway_stats::{Direction, Scale, Verdict};
@@ -120,6 +121,9 @@ pub(super) fn metrics(result: &RaceResult) -> Vec<&str> {
     metrics
 }
 
+/// What a rate is divided by. The window is longer: it ends when all that is queued is handled.
+pub(super) const RATE_SCOPE: &str = "delivered, divided by the time of the schedule, or by what sending or arriving took if that is more";
+
 /// Between which two points, or over what, a metric is taken.
 pub(super) fn scope(metric: &str) -> &'static str {
     if metric.contains("app only") {
@@ -140,6 +144,8 @@ pub(super) fn scope(metric: &str) -> &'static str {
         "highest rate whose loss is within the limit, by bisection in every generation"
     } else if metric.contains("CPU") {
         "the arm's tasks, its NAPI threads and softirqs of its interfaces, on all CPUs"
+    } else if metric == Metric::Rate.name() {
+        RATE_SCOPE
     } else {
         "whole window, counted where the app receives"
     }
@@ -546,6 +552,16 @@ mod tests {
             laneway_core::CapSet::default().with(laneway_core::Cap::Gro);
         result.arms[arm].caps.obtained = laneway_core::CapSet::default();
         assert_eq!(arm_name(&result, arm), format!("[no gro] {}", result.arms[arm].name));
+    }
+
+    #[test]
+    fn no_rate_is_called_one_of_the_window() {
+        let page = super::super::html(&super::super::example::race());
+        assert!(!page.contains("second of the window"));
+        assert_eq!(scope(Metric::Rate.name()), RATE_SCOPE);
+        let notes = |part: &str| page.matches(&format!("Records {RATE_SCOPE}{part}")).count();
+        // Each beside its column, and among what all columns mean.
+        assert_eq!([notes(": median over rounds."), notes("; not by the window.")], [2, 2]);
     }
 
     #[test]
