@@ -66,6 +66,12 @@ pub fn percent(share: f64) -> String {
     tied(&figure(percent), "%")
 }
 
+/// A confidence in percent, rounded down so that none shows as certainty: 95, 97.5, 99.9.
+pub fn confidence_percent(confidence: f64) -> f64 {
+    // 0.95 of 1,000 may be a hair less than 950.
+    (confidence * 1e3 + 1e-6).floor() / 10.0
+}
+
 /// A number with its unit.
 pub fn tied(number: &str, unit: &str) -> String {
     format!("{number}{TIE}{unit}")
@@ -175,6 +181,13 @@ mod tests {
         let shares = [0.0, 1.12e-7, -1.12e-7, 1e-5, 0.0123];
         let shown = shares.map(|share| plain(&percent(share)));
         assert_eq!(shown, ["0 %", "<0.001 %", "<0.001 %", "0.00100 %", "1.23 %"]);
+    }
+
+    #[test]
+    fn no_confidence_is_shown_as_certainty() {
+        let shown = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(confidence_percent);
+        assert_eq!(shown, [95.0, 97.5, 99.0, 99.7, 99.9]);
+        assert_eq!(confidence_percent(1.0 - 0.05), 95.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus,
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
-use laneway_page::number::ratio;
+use laneway_page::number::{confidence_percent, ratio};
 use laneway_stats::pairs::{self, Comparison, Doubt, Limit, Pair};
 use laneway_stats::{Look, Rule, quantile};
 
@@ -190,12 +190,6 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
             )),
         }
     })
-}
-
-/// A confidence in percent, never rounded up to certainty: 95, 99.7.
-fn percent_of(confidence: f64) -> f64 {
-    let tenths = confidence * 1_000.0;
-    if confidence < 0.99 { (tenths / 10.0).round() } else { (tenths + 1e-6).floor() / 10.0 }
 }
 
 /// What a demand is about: an arm at a load, and what it is compared with.
@@ -428,7 +422,7 @@ fn judge(goal: &Goal, result: &RaceResult, trials: &[Trial], scenario: &Scenario
         let doubt = found.judge(None).doubt.map_or_else(String::new, |doubt| format!(": {doubt}"));
         return DemandAnswer::Undecided(format!("no interval{doubt}"));
     };
-    let percent = percent_of(interval.confidence);
+    let percent = confidence_percent(interval.confidence);
     let pairs = found.effects.len();
     let unit = |value: f64| goal.metric.in_unit(&short(value));
     let measured = match over {

@@ -154,7 +154,7 @@ fn verdict_matrix(out: &mut String, result: &RaceResult) {
     let loads = loads_of(&judged);
     put!(
         out,
-        "<p class=\"quiet\">Effect over {}, verdict; below it the interval, and the noise floor \
+        "<p class=\"quiet\">Effect over {}, verdict; below it the interval (95 % if not stated), and the noise floor \
          (A/A: half-width of the base against itself).</p>\n\
          <div class=\"scroll\" tabindex=\"0\">\n<table class=\"verdicts\">\n<thead><tr>\
          <th scope=\"col\">arm</th>",

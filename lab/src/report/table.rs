@@ -316,7 +316,8 @@ pub(super) fn findings(result: &RaceResult) -> Table {
         column(
             "interval",
             "",
-            "Interval of that effect, valid at every look of the race; 95 % if not stated.",
+            "Interval of that effect, valid at every look of the race; 95 % if not stated. Arms and loads of a metric share \
+             its error rate, so that theirs is higher; the A/A pair has its own.",
         ),
         column("half-width", "", "Half the width of that interval."),
         column("A/A", "", "Half-width of the base against itself at this load: the noise floor."),

@@ -9,7 +9,9 @@ use crate::result::{
 };
 use crate::timetable::Spacing;
 use laneway_kinds::Metric;
-use laneway_page::number::{ABSENT, count, duration, figure, nouns, percent, ratio, tied};
+use laneway_page::number::{
+    ABSENT, confidence_percent, count, duration, figure, nouns, percent, ratio, tied,
+};
 use laneway_stats::pairs::{Doubt, Interval};
 use laneway_stats::{Direction, Scale, Verdict};
 
@@ -196,15 +198,21 @@ pub(super) fn estimated_effect(finding: &Finding) -> String {
         .map_or_else(|| ABSENT.to_owned(), |value| effect(value, scale, &finding.unit))
 }
 
-/// `[0.180, 0.187]`, with its confidence where that is below the 95 % aimed at.
+/// What an interval covers with where no confidence stands beside it.
+const USUAL_CONFIDENCE_PERCENT: f64 = 95.0;
+
+/// `[0.180, 0.187]`, with its confidence where that is shown by other digits than [`USUAL_CONFIDENCE_PERCENT`].
 pub(super) fn interval(finding: &Finding) -> Option<String> {
     let Interval { lower, upper, confidence, .. } = finding.comparison.interval?;
     let end = |value| match finding.comparison.rule.scale {
         Scale::Ratio => ratio(value),
         Scale::Difference => signed(shown_unit(value, &finding.unit).0),
     };
-    let claim =
-        if confidence < 0.9495 { format!(" at {}", percent(confidence)) } else { String::new() };
+    let percent = confidence_percent(confidence);
+    let claim = match percent == USUAL_CONFIDENCE_PERCENT {
+        true => String::new(),
+        false => format!(" at {}", tied(&percent.to_string(), "%")),
+    };
     Some(format!("[{}, {}]{claim}", end(lower), end(upper)))
 }
 
@@ -552,6 +560,19 @@ mod tests {
             laneway_core::CapSet::default().with(laneway_core::Cap::Gro);
         result.arms[arm].caps.obtained = laneway_core::CapSet::default();
         assert_eq!(arm_name(&result, arm), format!("[no gro] {}", result.arms[arm].name));
+    }
+
+    #[test]
+    fn an_interval_of_another_confidence_than_95_percent_shows_it() {
+        let mut finding = super::super::example::race().findings.remove(0);
+        let mut shown = |confidence: f64| {
+            let ends = finding.comparison.interval.as_mut().expect("the example has one");
+            ends.confidence = confidence;
+            let shown = interval(&finding).expect("it still has one");
+            shown.split_once(']').expect("an end").1.replace('\u{a0}', " ")
+        };
+        let confidences = [1.0 - 0.05, 0.996, 1.0 - 0.05 / 2_800.0, 0.9].map(&mut shown);
+        assert_eq!(confidences, ["", " at 99.6 %", " at 99.9 %", " at 90 %"]);
     }
 
     #[test]

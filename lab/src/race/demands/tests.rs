@@ -629,9 +629,3 @@ fn a_demand_on_cpu_time_holds_with_what_interrupted_the_arms() {
         assert_judged(&result, &format!("{cpu}, {limit}"), status, part);
     }
 }
-
-#[test]
-fn no_confidence_is_printed_as_certainty() {
-    let shown = [0.95, 0.975, 0.99, 0.9975, 0.99999].map(|share| percent_of(share).to_string());
-    assert_eq!(shown, ["95", "98", "99", "99.7", "99.9"]);
-}

@@ -1,7 +1,8 @@
 //! The answer of a race on one screen: what was compared, a line for each arm, and what disturbed.
 //!
 //! A cost is compared at a load that both arms deliver, the highest there is; where there is none, the rate says what
-//! an arm can do. Nothing stands here that the whole report does not hold.
+//! an arm can do. Nothing stands here that the whole report does not hold. The confidence of each interval stands
+//! there: it is 95 % or more.
 
 use super::super::wording::{
     arm_name, base_name, is_noise_floor, is_unknown, load_name, outcome_sentence, outcome_word,
