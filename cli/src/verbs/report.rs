@@ -69,7 +69,8 @@ fn figures(results: &[RaceResult], json: bool) -> Result<(), Failure> {
     let figures = report::figures(results);
     if figures.is_empty() {
         return Err(Failure::input(
-            "none of these races has a goal or a comparison; give results of races that measured something",
+            "none of these races has a comparison, or a goal at a load that it offered; give results of races that \
+             measured something",
         ));
     }
     if !json {

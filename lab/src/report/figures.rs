@@ -1,14 +1,15 @@
 //! The figure that holds today: for each question that races asked, the answer of the newest race that is valid.
 //!
 //! A question is a goal of a scenario or, where a scenario states none, a comparison of an arm with the base at one
-//! load. Two races ask the same question when their titles and its words are the same. An invalid race never replaces
-//! an answer; a question that only invalid races asked keeps its row, without a figure. Every word beyond the headings
-//! is from a result file, so the page is made again from the files and never by hand.
+//! load. Two races ask the same question when their titles and its words are the same; the rate of the saturating load,
+//! which each race finds anew, is in the answer. A race that offered none of its goals' loads answers nothing. An
+//! invalid race never replaces an answer; a question that only invalid races asked keeps its row, without a figure.
+//! Every word beyond the headings is from a result file, so the page is made again from the files and never by hand.
 
 use super::summary::inline;
 use super::wording::{
-    arm_name, base_name, disclaimer, estimated_effect, goal_word, interval, is_noise_floor,
-    load_name, noise_floor_beside, shell_command,
+    arm_name, asked_load, base_name, disclaimer, estimated_effect, goal_word, interval,
+    is_noise_floor, noise_floor_beside, saturating_rate, shell_command,
 };
 use crate::result::{Finding, RaceResult};
 use laneway_page::markup::put;
@@ -116,7 +117,7 @@ fn answers(result: &RaceResult) -> Vec<Figure> {
             command: shell_command(&result.command),
         }
     };
-    if result.goals.is_empty() {
+    if !states_goals(result) {
         let compared = result.findings.iter().filter(|f| !is_noise_floor(result, f.arm));
         return compared.map(|finding| figure(comparison(result, finding))).collect();
     }
@@ -126,13 +127,21 @@ fn answers(result: &RaceResult) -> Vec<Figure> {
     goals.map(figure).collect()
 }
 
+/// Whether its scenario has goals: those at loads that this race did not offer are not among the result's.
+fn states_goals(result: &RaceResult) -> bool {
+    let stated = |scenario: toml::Table| {
+        scenario.get("goal").and_then(toml::Value::as_array).is_some_and(|goals| !goals.is_empty())
+    };
+    !result.goals.is_empty() || toml::from_str(&result.scenario).is_ok_and(stated)
+}
+
 /// The question, the figure and the verdict of one comparison.
 fn comparison(result: &RaceResult, finding: &Finding) -> (String, String, String) {
     let asked = format!(
         "{} of {} at {}, against {}",
         finding.metric,
         arm_name(result, finding.arm),
-        load_name(result, finding.load),
+        asked_load(result, finding.load),
         base_name(result)
     );
     let parts = [
@@ -142,7 +151,9 @@ fn comparison(result: &RaceResult, finding: &Finding) -> (String, String, String
     ];
     let measured: Vec<String> =
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
-    (asked, measured.join(" "), finding.judgement.verdict.to_string())
+    let rate = saturating_rate(result, finding.load);
+    let rate = rate.map_or_else(String::new, |rate| format!(", at {rate}"));
+    (asked, measured.join(" ") + &rate, finding.judgement.verdict.to_string())
 }
 
 /// `7c1d2e9` of `0.1.0 (7c1d2e9)`.
@@ -156,6 +167,7 @@ mod tests {
     use super::super::example::{empty, hostile, invalid, race};
     use super::*;
     use crate::result::GoalStatus;
+    use laneway_page::number::plain;
 
     /// The example, started so many seconds later, with this answer to its first goal.
     fn later(seconds: u64, measured: &str, mut result: RaceResult) -> RaceResult {
@@ -200,6 +212,43 @@ mod tests {
         assert!(held.iter().all(|f| f.asked.ends_with(", against packet")), "{held:?}");
         let figure = held.iter().find_map(|f| f.measured.as_deref()).expect("one is valid");
         assert!(figure.contains('[') && figure.contains("A/A"), "{figure}");
+    }
+
+    #[test]
+    fn a_saturating_load_is_one_question_whatever_its_rate_was() {
+        let found = |pps: u64| {
+            let mut result = race();
+            result.goals.clear();
+            result.loads_pps[2] = pps;
+            result.saturating_pps = Some(pps);
+            result.started_unix_ns += pps;
+            result
+        };
+        let held = figures(&[found(2_400_000), found(2_300_000)]);
+        assert_eq!(held.len(), figures(&[found(2_300_000)]).len(), "{held:?}");
+        let saturating =
+            held.iter().filter(|f| f.asked.contains(" at the saturating load, against "));
+        let answers: Vec<String> =
+            saturating.filter_map(|f| f.measured.as_deref()).map(plain).collect();
+        assert!(
+            !answers.is_empty() && answers.iter().all(|a| a.ends_with(" at 2,400,000/s")),
+            "{answers:?}"
+        );
+        assert!(
+            held.iter().any(|f| plain(&f.asked).contains(" at 200,000/s, against ")),
+            "{held:?}"
+        );
+    }
+
+    #[test]
+    fn a_race_that_offered_no_load_of_its_goals_answers_nothing() {
+        let mut result = race();
+        result.goals.clear();
+        result
+            .scenario
+            .push_str("\n[[goal]]\nmetric = \"loss\"\narm = \"packet\"\nat_most = 0.0\n");
+        let held = figures(&[result]);
+        assert!(held.is_empty(), "{held:?}");
     }
 
     #[test]

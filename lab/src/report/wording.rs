@@ -56,13 +56,13 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
     {
         return format!("{:.0} % of each arm's own closed loop", share * 100.0);
     }
+    if let Some(rate) = saturating_rate(result, load) {
+        return format!("{rate}, saturating");
+    }
     match result.loads_pps.get(load) {
         Some(_) if !is_scheduled(result, load) && result.closed_loop => CLOSED_LOOP.to_owned(),
         Some(_) if !is_scheduled(result, load) => "top speed".to_owned(),
-        Some(&pps) if result.saturating_pps == Some(pps) => {
-            format!("{}/s{}, saturating", count(pps), spacing(result))
-        }
-        Some(&pps) => format!("{}/s{}", count(pps), spacing(result)),
+        Some(&pps) => rate_name(result, pps),
         None if (result.ping.is_some() || result.capacity.is_some())
             && load == result.loads_pps.len() =>
         {
@@ -70,6 +70,24 @@ pub(super) fn load_name(result: &RaceResult, load: usize) -> String {
         }
         None => format!("load {load} (not listed)"),
     }
+}
+
+/// The rate of the load that was found out to saturate; `None` of the others, and of one without a schedule.
+pub(super) fn saturating_rate(result: &RaceResult, load: usize) -> Option<String> {
+    let pps = result.saturating_pps.filter(|pps| result.loads_pps.get(load) == Some(pps))?;
+    is_scheduled(result, load).then(|| rate_name(result, pps))
+}
+
+/// The load as a race is asked for it: that which saturates is the same, whatever its rate was found to be.
+pub(super) fn asked_load(result: &RaceResult, load: usize) -> String {
+    match saturating_rate(result, load) {
+        Some(_) => format!("the saturating load{}", spacing(result)),
+        None => load_name(result, load),
+    }
+}
+
+fn rate_name(result: &RaceResult, pps: u64) -> String {
+    format!("{}/s{}", count(pps), spacing(result))
 }
 
 /// How a load's arrivals follow one another, where not evenly.
