@@ -13,9 +13,12 @@ use crate::result::{ClaimStatus, Finding, GoalStatus, Outcome, RaceResult};
 use laneway_kinds::Metric;
 use laneway_page::number::{count, figure, percent, ratio};
 use laneway_stats::{Direction, Verdict};
+use std::cmp::Reverse;
 
 /// Reasons of one kind that are shown.
 const REASONS_MAX: usize = 3;
+/// Arms of which each may cost least that are named.
+const NAMES_MAX: usize = 3;
 /// What the CPU time of an arm is called that does not report what it received.
 const PER_OFFERED: &str = "CPU per offered packet (delivered: unknown)";
 /// Columns in front of the second line of an arm.
@@ -131,15 +134,19 @@ fn paint(finding: &Finding) -> Paint {
     }
 }
 
-/// The cost at the highest load that both arms deliver, as far as it is known.
+/// The cost at the highest load that both arms deliver.
 fn cost(result: &RaceResult, arm: usize) -> Option<&Finding> {
-    let delivers = |arm, load| {
+    costs(result, arm).max_by_key(|finding| result.loads_pps.get(finding.load).copied())
+}
+
+/// The costs at the loads that both arms deliver, as far as that is known.
+fn costs(result: &RaceResult, arm: usize) -> impl Iterator<Item = &Finding> {
+    let delivers = move |arm, load| {
         let summary = summary_of(result, arm, load);
         is_unknown(result, arm) || summary.is_some_and(|s| s.ledger.delivers())
     };
     let of = findings(result, arm, Metric::Cpu);
-    let both = of.filter(|finding| delivers(0, finding.load) && delivers(arm, finding.load));
-    both.max_by_key(|finding| result.loads_pps.get(finding.load).copied())
+    of.filter(move |finding| delivers(0, finding.load) && delivers(arm, finding.load))
 }
 
 /// The rate at the highest load.
@@ -201,21 +208,64 @@ fn itself(page: &mut Page, result: &RaceResult) {
 
 /// The sentence that matters: which arm costs least, if that is sure.
 fn best(page: &mut Page, result: &RaceResult, others: &[usize]) {
-    let is_better = |finding: &&Finding| finding.judgement.verdict == Verdict::Better;
     // What is offered is no less than what was delivered: the two are not to be ranked.
-    let known = others.iter().filter(|&&arm| !is_unknown(result, arm) && !is_unknown(result, 0));
-    let better = known.filter_map(|&arm| cost(result, arm)).filter(is_better);
-    let effect = |finding: &&Finding| finding.comparison.estimate.unwrap_or(f64::INFINITY);
-    let least = better.min_by(|a, b| effect(a).total_cmp(&effect(b)));
-    let Some(least) = least else {
+    let is_known = |arm: &usize| !is_unknown(result, *arm) && !is_unknown(result, 0);
+    let known: Vec<usize> = others.iter().copied().filter(is_known).collect();
+    let is_cheaper = |arm: &usize| cost(result, *arm).is_some_and(is_better);
+    let cheaper: Vec<usize> = known.iter().copied().filter(is_cheaper).collect();
+    if cheaper.is_empty() {
         return page.wrapped("", "No arm is surely cheaper than the base.");
+    }
+    let ranked = ranked(result, &known, &cheaper);
+    let Some(least) = ranked.iter().find(|finding| is_better(finding)) else {
+        return page
+            .wrapped("", "Which arm costs least is not decided: no load is delivered by all.");
     };
+    let lies_above = |finding: &Finding| {
+        let both = finding.comparison.interval.zip(least.comparison.interval);
+        both.is_some_and(|(other, least)| other.lower > least.upper)
+    };
+    let may_be_least = ranked.iter().filter(|f| f.arm == least.arm || !lies_above(f));
+    let names: Vec<String> = may_be_least.map(|finding| arm_name(result, finding.arm)).collect();
+    let doubt = if names.len() > 1 { ", not decided;" } else { "," };
     let sentence = format!(
-        "Least CPU per record: {}, at {}.",
-        arm_name(result, least.arm),
+        "Least CPU per record: {}{doubt} at {}.",
+        one_of(names),
         load_name(result, least.load)
     );
     page.wrapped("", &sentence);
+}
+
+/// What the `known` arms cost at the highest load that all `cheaper` ones deliver, in rising order: at different loads
+/// they are not comparable.
+fn ranked<'a>(result: &'a RaceResult, known: &[usize], cheaper: &[usize]) -> Vec<&'a Finding> {
+    let at = |load: usize| -> Vec<&Finding> {
+        let of_arm = |&arm: &usize| costs(result, arm).find(|finding| finding.load == load);
+        known.iter().filter_map(of_arm).collect()
+    };
+    let is_common = |found: &Vec<&Finding>| {
+        cheaper.iter().all(|&arm| found.iter().any(|finding| finding.arm == arm))
+    };
+    let mut loads: Vec<usize> = (0..result.loads_pps.len()).collect();
+    loads.sort_by_key(|&load| Reverse(result.loads_pps[load]));
+    let mut found = loads.into_iter().map(at).find(is_common).unwrap_or_default();
+    let effect = |finding: &Finding| finding.comparison.estimate.unwrap_or(f64::INFINITY);
+    found.sort_by(|a, b| effect(a).total_cmp(&effect(b)));
+    found
+}
+
+fn is_better(finding: &Finding) -> bool {
+    finding.judgement.verdict == Verdict::Better
+}
+
+/// `afxdp or xdp`; the first few of many.
+fn one_of(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    if more > 0 {
+        names.push(format!("one of {more} more"));
+    }
+    names.join(" or ")
 }
 
 /// What became of goals and claims.
@@ -237,5 +287,82 @@ fn asked(page: &mut Page, result: &RaceResult) {
         let parts: Vec<String> = counted.map(|(n, word)| format!("{n} {word}")).collect();
         let all = plural(result.claims.len(), "claim");
         page.wrapped("", &format!("Of {all}: {}.", parts.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::example::race;
+    use super::*;
+
+    const BATCH: usize = 2;
+    const AFXDP: usize = 3;
+    const XDP: usize = 4;
+
+    /// The example, with these intervals around its arms' costs at these loads, and the verdicts that they have.
+    fn costing(costs: &[(usize, usize, [f64; 3])]) -> RaceResult {
+        let mut result = race();
+        for &(arm, load, [lower, estimate, upper]) in costs {
+            let is_it =
+                |f: &&mut Finding| f.metric == Metric::Cpu.name() && (f.arm, f.load) == (arm, load);
+            let found = result.findings.iter_mut().find(is_it).expect("the example compares it");
+            let ends = found.comparison.interval.as_mut().expect("it has an interval");
+            (ends.lower, ends.upper) = (lower, upper);
+            found.comparison.estimate = Some(estimate);
+            found.judgement.verdict =
+                if upper < 0.95 { Verdict::Better } else { Verdict::Inconclusive };
+        }
+        result
+    }
+
+    /// What the screen says of the arm that costs least.
+    fn headline(result: &RaceResult) -> String {
+        let screen = screen(result, Style::Plain);
+        let line = screen.lines().find_map(|line| line.strip_prefix("Least CPU per record: "));
+        line.unwrap_or_else(|| panic!("{screen}")).to_owned()
+    }
+
+    #[test]
+    fn arms_whose_intervals_overlap_are_named_together() {
+        let costs = |xdp| {
+            costing(&[
+                (BATCH, 1, [0.60, 0.65, 0.70]),
+                (AFXDP, 1, [0.28, 0.300, 0.32]),
+                (XDP, 1, xdp),
+            ])
+        };
+        let both = headline(&costs([0.28, 0.302, 0.32]));
+        assert_eq!(both, "[no zero-copy] afxdp or xdp, not decided; at 200,000/s.");
+        // It is not sure to be cheaper than the base, and may be cheaper than any other.
+        let open = headline(&costs([0.1, 0.5, 2.0]));
+        assert_eq!(open, "[no zero-copy] afxdp or xdp, not decided; at 200,000/s.");
+        let alone = headline(&costs([0.20, 0.22, 0.24]));
+        assert_eq!(alone, "xdp, at 200,000/s.");
+    }
+
+    #[test]
+    fn arms_that_deliver_different_loads_are_ranked_at_one_that_all_deliver() {
+        let mut result = costing(&[
+            (BATCH, 0, [0.60, 0.65, 0.70]),
+            (BATCH, 1, [0.60, 0.65, 0.70]),
+            (AFXDP, 0, [0.19, 0.20, 0.21]),
+            (AFXDP, 1, [0.29, 0.30, 0.31]),
+            (XDP, 0, [0.24, 0.25, 0.26]),
+            (XDP, 1, [0.24, 0.25, 0.26]),
+        ]);
+        assert_eq!(headline(&result), "xdp, at 200,000/s.");
+        let lost = result.summaries.iter_mut().find(|s| (s.arm, s.load) == (XDP, 1));
+        let ledger = &mut lost.expect("it ran").ledger;
+        ledger.delivered /= 2;
+        // Cheaper at 50,000/s than afxdp is at 200,000/s, and dearer than that is there.
+        assert_eq!(headline(&result), "[no zero-copy] afxdp, at 50,000/s.");
+    }
+
+    #[test]
+    fn of_many_arms_the_first_few_are_named() {
+        let names = |n: usize| one_of((0..n).map(|arm| format!("arm{arm}")).collect());
+        assert_eq!(names(1), "arm0");
+        assert_eq!(names(3), "arm0 or arm1 or arm2");
+        assert_eq!(names(6), "arm0 or arm1 or arm2 or one of 3 more");
     }
 }
