@@ -619,11 +619,15 @@ pub struct Summary {
     pub load: usize,
     /// The ledgers of all rounds, added.
     pub ledger: Ledger,
+    /// Those of the segments that rate and loss are made of: no warm-up, and neither left out nor disturbed. Absent
+    /// where there are none, and in results before 2026-11-29.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Ledger>,
     /// Records per second: median, minimum, maximum over rounds.
     pub records_per_s: Option<[f64; 3]>,
     /// CPU ns per record: median, minimum, maximum over rounds.
     pub cpu_ns_per_record: Option<[f64; 3]>,
-    /// CPU by context, ns per delivered record, over all rounds.
+    /// CPU by context, ns per delivered record, over the segments that its CPU time is made of.
     pub contexts_ns_per_record: BTreeMap<String, f64>,
     /// Latencies of all rounds merged, scope `wire to app`.
     pub wire_to_app: Option<LatencySummary>,
@@ -647,6 +651,13 @@ pub struct Summary {
     pub due_to_arrival_curve: Vec<CurvePoint>,
     /// Largest memory seen.
     pub memory: Memory,
+}
+
+impl Summary {
+    /// Where all went in the segments that figures are made of; in all, where it is not known of them alone.
+    pub fn used(&self) -> &Ledger {
+        self.used.as_ref().unwrap_or(&self.ledger)
+    }
 }
 
 /// Of a race of pings, what was measured without an offered load. Its findings stand among the

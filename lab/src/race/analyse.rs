@@ -565,17 +565,12 @@ pub(super) fn summaries(
             let of: Vec<&Segment> =
                 segments.iter().filter(|s| s.arm == arm && s.load == load).collect();
             let mut ledger = Ledger::default();
-            let mut contexts = BTreeMap::<String, f64>::new();
             let mut memory = Memory::default();
             for segment in &of {
                 add(&mut ledger, &segment.ledger);
-                for (context, &ns) in &segment.cpu.contexts_ns {
-                    *contexts.entry(context.clone()).or_default() += ns as f64;
-                }
                 largest(&mut memory, &segment.memory);
             }
             ledger.balance();
-            contexts.values_mut().for_each(|ns| *ns /= ledger.paid_for().max(1) as f64);
             let (mut wire_to_app, mut app_only) = (Latency::new(), Latency::new());
             let [mut round_trips, mut ways]: [Option<RoundTrips>; 2] = [None, None];
             for trial in trials.iter().filter(|trial| trial.index == arm) {
@@ -601,9 +596,10 @@ pub(super) fn summaries(
                 arm,
                 load,
                 ledger,
+                used: ledger_of(segments, Metric::Loss, (arm, load)),
                 records_per_s: spread(&rates),
                 cpu_ns_per_record: spread(&costs),
-                contexts_ns_per_record: contexts,
+                contexts_ns_per_record: contexts_ns_per_record(segments, (arm, load)),
                 wire_to_app: looks_inside.then(|| wire_to_app.summary()),
                 wire_to_app_curve: wire_to_app.curve(),
                 app_only: looks_inside.then(|| app_only.summary()),
@@ -617,6 +613,20 @@ pub(super) fn summaries(
         }
     }
     summaries
+}
+
+/// CPU time by context, of the segments that the figure of CPU time is made of.
+fn contexts_ns_per_record(segments: &[Segment], side: Side) -> BTreeMap<String, f64> {
+    let mut contexts = BTreeMap::<String, f64>::new();
+    for segment in measured(segments, side).filter(|s| is_used(Metric::Cpu, s)) {
+        for (context, &ns) in &segment.cpu.contexts_ns {
+            *contexts.entry(context.clone()).or_default() += ns as f64;
+        }
+    }
+    let records =
+        ledger_of(segments, Metric::Cpu, side).map_or(1, |ledger| ledger.paid_for().max(1));
+    contexts.values_mut().for_each(|ns| *ns /= records as f64);
+    contexts
 }
 
 fn add(sum: &mut Ledger, ledger: &Ledger) {
@@ -835,6 +845,54 @@ mod tests {
         assert_eq!(taken(by_hypervisor).as_deref(), Some(why));
         for metric in [Metric::Rate, Metric::Cpu] {
             assert_eq!(of_segment(metric, &segments[0]).is_some(), metric == Metric::Cpu);
+        }
+    }
+
+    #[test]
+    fn a_loss_in_a_segment_that_is_in_no_figure_is_in_the_ledger_alone() {
+        let mut result = report::example();
+        let (arms, loads) = (result.arms.len(), result.loads_pps.len());
+        let sum = |segments: &[Segment]| summaries(segments, &[], arms, loads);
+        result.summaries = sum(&result.segments);
+        let spoils: [fn(&mut Segment); 3] = [
+            |s| {
+                s.disturbed = Some("other programs used 40 % of a CPU".to_owned());
+                // Its CPU time would count.
+                s.cpu.ns_per_record = None;
+                s.cpu.contexts_ns.clear();
+            },
+            |s| s.invalid = vec!["the generator was late".to_owned()],
+            |s| s.warm_up = true,
+        ];
+        for spoil in spoils {
+            let mut spoiled = result.clone();
+            let lost = result.segments.iter().filter(|s| s.load < 2).map(|segment| {
+                let mut lost = segment.clone();
+                lost.ledger = Ledger { offered: segment.ledger.offered, ..Ledger::default() };
+                lost.ledger.drops.insert("its pool".to_owned(), lost.ledger.offered);
+                spoil(&mut lost);
+                lost
+            });
+            let segments: Vec<Segment> = result.segments.iter().cloned().chain(lost).collect();
+            spoiled.summaries = sum(&segments);
+            assert_ne!(spoiled.summaries[0].ledger, result.summaries[0].ledger);
+            let parts = |result: &RaceResult| {
+                let [text, page] = [report::text(result), report::html(result)];
+                let between = |whole: &str, from: &str, to: &str| {
+                    let part = whole.split_once(from).expect("it begins").1;
+                    part.split_once(to).expect("it ends").0.to_owned()
+                };
+                [
+                    report::screen(result, report::Style::Plain),
+                    between(&text, "Rate, loss and CPU", "Ledger, all rounds added"),
+                    between(&page, "<h3>CPU by context</h3>", "</figure>"),
+                    between(&page, "<h3>Loss by place</h3>", "</figure>"),
+                ]
+            };
+            for (spoiled, whole) in parts(&spoiled).iter().zip(parts(&result)) {
+                assert!(*spoiled == whole, "{spoiled:.2000}");
+            }
+            assert!(report::text(&spoiled).contains("its pool"), "the ledger has it");
         }
     }
 

@@ -220,6 +220,7 @@ fn summarise(arm: usize, load: usize, segments: &[&Segment], latencies: [Latency
         arm,
         load,
         ledger,
+        used: None,
         records_per_s: spread(&rates),
         cpu_ns_per_record: spread(&costs),
         contexts_ns_per_record: contexts,

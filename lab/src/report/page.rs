@@ -395,8 +395,8 @@ fn plot_sections(out: &mut String, result: &RaceResult) {
     put!(
         out,
         "</figure>\n<figure>\n<figcaption><h3>Loss by place</h3><p>Share of the offered frames \
-         lost at each named place, all rounds added; the count at the end of the \
-         bar.</p></figcaption>\n{}</figure>\n</section>\n",
+         lost at each named place, in the segments that the rate is made of; the count at the end of the \
+         bar. The ledger below is of all segments.</p></figcaption>\n{}</figure>\n</section>\n",
         plots::loss_stacks(result)
     );
 }

@@ -5,7 +5,7 @@
 //! of showing an empty frame. Both scopes of latency get panels of their own and never share an
 //! axis.
 
-use super::table::{Scope, closing, loss_places};
+use super::table::{Scope, closing, loss_places, losses};
 use super::wording::{
     arm_name, effect, estimated_effect, interval, is_noise_floor, is_scheduled, load_name,
     scheduled, summary_of, timed,
@@ -329,14 +329,17 @@ pub(super) fn cpu_stacks(result: &RaceResult) -> String {
 
 /// Lost frames by place, as shares of the offered.
 pub(super) fn loss_stacks(result: &RaceResult) -> String {
-    let mut names = loss_places(result);
+    let ledgers = || result.summaries.iter().filter_map(losses);
+    let mut names = loss_places(ledgers());
     let unexplained = names.len();
-    let is_open = result.summaries.iter().any(|summary| summary.ledger.unexplained != 0);
+    let is_open = ledgers().any(|ledger| ledger.unexplained != 0);
     if is_open {
         names.push("unexplained".to_owned());
     }
     let bars = bars(result, |summary| {
-        let ledger = &summary.ledger;
+        let Some(ledger) = losses(summary) else {
+            return (Vec::new(), ("no segment of use".to_owned(), false), None);
+        };
         let share = |frames: u64| frames as f64 / ledger.offered.max(1) as f64 * 100.0;
         let mut parts: Vec<(usize, f64)> = names[..unexplained]
             .iter()
@@ -362,12 +365,12 @@ pub(super) fn loss_stacks(result: &RaceResult) -> String {
         &Stacks {
             title: "Lost frames by place",
             description: "One bar per arm and load: share of the offered frames lost at each \
-                          named place, all rounds added; the number of frames at the end.",
+                          named place, in the segments that the rate is made of; the number of frames at the end.",
             axis: "share of the offered frames, %",
-            gap: if result.summaries.is_empty() {
-                "No ledger was recorded."
+            gap: if ledgers().next().is_none() {
+                "No ledger was recorded of a segment that rates are made of."
             } else {
-                "No arm lost a frame at any load, and every ledger is closed."
+                "No arm lost a frame at any load in the segments that rates are made of, and their ledgers are closed."
             },
             names: &names,
         },

@@ -84,7 +84,11 @@ pub(super) fn rates(result: &RaceResult) -> Table {
         arm_column(),
         column("records", "k/s", &format!("Records {RATE_SCOPE}: median over rounds.")),
         column("records min\u{2013}max", "k/s", "The lowest and the highest segment."),
-        column("loss", "%", "Offered frames whose record did not reach the app, all rounds."),
+        column(
+            "loss",
+            "%",
+            "Offered frames whose record did not reach the app, of the segments that the rate is made of.",
+        ),
         column(
             "CPU",
             "ns/record",
@@ -107,10 +111,10 @@ pub(super) fn rates(result: &RaceResult) -> Table {
         let [records, records_range] = spread(summary.records_per_s, 1e3, no_rate(&summary.ledger));
         let [cpu, cpu_range] =
             spread(summary.cpu_ns_per_record, 1.0, "nothing was delivered, or no CPU was measured");
-        let loss = match summary.ledger.unknown {
-            Some(_) => Cell::Absent(UNKNOWN.to_owned()),
-            None => {
-                let loss = summary.ledger.loss_share();
+        let loss = match losses(summary).filter(|ledger| ledger.unknown.is_none()) {
+            None => Cell::Absent(no_rate(&summary.ledger).to_owned()),
+            Some(ledger) => {
+                let loss = ledger.loss_share();
                 Cell::Figure(figure(loss * 100.0), loss)
             }
         };
@@ -120,7 +124,7 @@ pub(super) fn rates(result: &RaceResult) -> Table {
 
 /// Where every frame went, one column for each place that lost any.
 pub(super) fn ledger(result: &RaceResult) -> Table {
-    let places = loss_places(result);
+    let places = loss_places(result.summaries.iter().map(|summary| &summary.ledger));
     let mut columns = vec![load_column(), arm_column()];
     columns.extend(ledger_columns());
     let closing = columns.split_off(columns.len() - 1);
@@ -470,12 +474,16 @@ fn left_out_cell(segment: &Segment) -> Cell {
     }
 }
 
-/// Every place that lost a frame in any summary, sorted by name.
-pub(super) fn loss_places(result: &RaceResult) -> Vec<String> {
-    let mut places: Vec<String> = result
-        .summaries
-        .iter()
-        .flat_map(|summary| summary.ledger.drops.iter())
+/// The ledger that figures of loss are of; `None` where no segment gives one.
+pub(super) fn losses(summary: &Summary) -> Option<&Ledger> {
+    let is_given = summary.records_per_s.is_some() || summary.ledger.unknown.is_some();
+    is_given.then(|| summary.used())
+}
+
+/// Every place that lost a frame in any of these ledgers, sorted by name.
+pub(super) fn loss_places<'a>(ledgers: impl Iterator<Item = &'a Ledger>) -> Vec<String> {
+    let mut places: Vec<String> = ledgers
+        .flat_map(|ledger| ledger.drops.iter())
         .filter(|&(_, &frames)| frames > 0)
         .map(|(place, _)| place.clone())
         .collect();

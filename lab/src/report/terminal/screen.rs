@@ -143,7 +143,7 @@ fn cost(result: &RaceResult, arm: usize) -> Option<&Finding> {
 fn costs(result: &RaceResult, arm: usize) -> impl Iterator<Item = &Finding> {
     let delivers = move |arm, load| {
         let summary = summary_of(result, arm, load);
-        is_unknown(result, arm) || summary.is_some_and(|s| s.ledger.delivers())
+        is_unknown(result, arm) || summary.is_some_and(|s| s.used().delivers())
     };
     let of = findings(result, arm, Metric::Cpu);
     of.filter(move |finding| delivers(0, finding.load) && delivers(arm, finding.load))
