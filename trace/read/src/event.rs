@@ -93,7 +93,8 @@ pub enum Kind {
         /// It could have gone on: it was preempted and did not wait for anything.
         runnable: bool,
     },
-    /// The task of this name has the CPU that the thread has just left (kernel join). The key is that of a name.
+    /// The task of this name has the CPU that the thread has just left, or, at the time of its
+    /// [`SwitchedIn`](Kind::SwitchedIn), had it until then (kernel join). The key is that of a name.
     TookOver(FunctionKey),
     /// The task of this name made the thread runnable (kernel join); without a name it was an interrupt.
     WokenBy(FunctionKey),
@@ -138,7 +139,8 @@ pub const PAGE_FAULT: u32 = 1 << 17;
 /// What was done with buffers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolAction {
-    /// The application took buffers (through the cache of its core, where there is one).
+    /// The application took buffers (through the cache of its core, where there is one). Of DPDK it is an attempt: its
+    /// event has no result.
     Get,
     /// The application gave buffers back.
     Put,

@@ -899,11 +899,13 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
     assert_eq!(
         of(7),
         [
+            (10, Kind::TookOver(other)),
             (10, Kind::SwitchedIn),
             (20, Kind::InterruptIn(9)),
             (24, Kind::InterruptOut(9)),
             (30, Kind::SwitchedOut { runnable: true }),
             (30, Kind::TookOver(other)),
+            (40, Kind::TookOver(other)),
             (40, Kind::SwitchedIn),
             (45, Kind::Enter(key)),
             (50, Kind::SyscallIn(202)),
@@ -911,6 +913,7 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
             (60, Kind::SwitchedOut { runnable: false }),
             (60, Kind::TookOver(other)),
             (65, Kind::WokenBy(interrupt)),
+            (70, Kind::TookOver(other)),
             (70, Kind::SwitchedIn),
             (80, Kind::SyscallOut(202)),
         ]
@@ -919,6 +922,7 @@ fn what_the_kernels_tracer_tells_belongs_to_the_thread_on_the_cpu() {
     assert_eq!(
         of(8),
         [
+            (30, Kind::TookOver(task("worker"))),
             (30, Kind::SwitchedIn),
             (33, Kind::InterruptIn(softirq)),
             (35, Kind::InterruptOut(softirq)),
@@ -999,13 +1003,13 @@ fn behind_lost_events_no_thread_is_known_to_be_on_the_cpu() {
         let log = read(folder.path()).expect("a trace");
         (log.events.len(), log.losses.len())
     };
-    assert_eq!(events(&[&first, &behind(1)]), (5, 0));
-    assert_eq!(events(&[&first, &behind(2)]), (3, 1), "a packet is missing");
+    assert_eq!(events(&[&first, &behind(1)]), (6, 0));
+    assert_eq!(events(&[&first, &behind(2)]), (4, 1), "a packet is missing");
     // The same, with an id that the metadata does not have in the last event of the first packet.
     let mut broken = first.clone();
     let at = broken.len() - (1 + 8 + 4);
     broken[at] = 99;
-    assert_eq!(events(&[&broken, &behind(1)]), (2, 1), "an event was skipped");
+    assert_eq!(events(&[&broken, &behind(1)]), (3, 1), "an event was skipped");
 }
 
 /// DPDK's layout: no packet size, no time in the packet.

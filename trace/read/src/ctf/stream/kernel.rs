@@ -40,6 +40,9 @@ impl Stream {
             self.threads.task = Some(self.threads.task(by, block));
             if next != 0 {
                 let thread = self.threads.number(0, next, name("next_comm"), block);
+                // Who had the CPU until now: behind that one it waited since it was woken.
+                let task = self.threads.task(name("prev_comm"), block);
+                block.push(thread, cpu, Event { time_ns, kind: Kind::TookOver(task) });
                 block.push(thread, cpu, Event { time_ns, kind: Kind::SwitchedIn });
                 self.threads.on_cpu = Some(thread);
             }
