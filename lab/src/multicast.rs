@@ -168,7 +168,7 @@ impl Cast {
             return Err(error.to_string());
         }
         let lane = report.counters();
-        let generator = source.replay.map(|replay| replay.report(lane.lost())).unwrap_or_default();
+        let generator = source.replay.map(|replay| replay.report(&lane)).unwrap_or_default();
         Ok(Sent { generator, lane, from })
     }
 }

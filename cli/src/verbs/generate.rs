@@ -170,7 +170,7 @@ struct Figures<'a> {
     read: u64,
     /// By the replay, before the lane saw it.
     left_out: BTreeMap<DropReason, u64>,
-    /// By the lane.
+    /// By the lane; what it could not receive is none of it.
     refused: BTreeMap<DropReason, u64>,
     /// Given to the lane, and neither sent nor lost so far.
     unconfirmed: u64,
@@ -186,10 +186,8 @@ impl<'a> Figures<'a> {
             false => Rate::of(given.tx_frames, given.tx_bytes, sent.due_ns),
         };
         let left_out: BTreeMap<DropReason, u64> = given.nonzero_drops().collect();
-        // A lane may count under these also what it could not hand on to the kernel's stack.
-        let lost_on_the_way = [DropReason::TxRefused, DropReason::TxTooLong];
-        let lost_on_the_way: u64 = lost_on_the_way.iter().map(|&reason| lane.drops(reason)).sum();
-        let known = lane.tx_frames.saturating_add(lost_on_the_way);
+        // A lane may count as refused also what it could not hand on to the kernel's stack.
+        let known = lane.tx_frames.saturating_add(lane.refused());
         Figures {
             summary,
             replay,
@@ -198,7 +196,7 @@ impl<'a> Figures<'a> {
             achieved: Rate::of(lane.tx_frames, lane.tx_bytes, span_ns),
             read: given.tx_frames + left_out.values().sum::<u64>(),
             left_out,
-            refused: lane.nonzero_drops().collect(),
+            refused: lane.nonzero_drops().filter(|(reason, _)| reason.is_refusal()).collect(),
             unconfirmed: given.tx_frames.saturating_sub(known),
             given: given.clone(),
         }
@@ -363,11 +361,36 @@ fn lateness(replay: &Replay) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use laneway_capture::{Layout, LinkType, Writer};
+    use std::{env, process};
 
     #[test]
     fn a_rate_is_that_of_the_distances_between_frames() {
         let rate = Rate::of(11, 11_000, 10_000_000).unwrap();
         assert!((rate.pps - 1_000.0).abs() < 1e-9 && (rate.mbps - 8.0).abs() < 1e-9);
         assert_eq!((Rate::of(1, 60, 5), Rate::of(5, 300, 0)), (None, None));
+    }
+
+    #[test]
+    fn what_the_lane_could_not_receive_was_not_refused() {
+        let path = env::temp_dir().join(format!("laneway-generate-{}.pcap", process::id()));
+        let capture = Writer::create(&path, Layout::Pcap, &[LinkType::Ethernet]).unwrap();
+        capture.commit().unwrap();
+        let replay = Replay::new(&Plan {
+            captures: vec![path.clone()],
+            passes: Some(1),
+            pacing: Pacing::Topspeed,
+            preload: false,
+            unique_ip: false,
+            count: None,
+        });
+        fs::remove_file(&path).unwrap();
+        let mut lane = Counters::default();
+        lane.drop_many(DropReason::RxQueueFull, 7);
+        lane.drop_many(DropReason::TxTooLong, 2);
+        let summary = ReplaySummary { lane, caps: None, report: None, failure: None };
+        let replay = replay.unwrap();
+        let figures = Figures::of(&summary, &replay, true);
+        assert_eq!(figures.refused, BTreeMap::from([(DropReason::TxTooLong, 2)]));
     }
 }

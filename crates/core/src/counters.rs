@@ -97,6 +97,18 @@ impl DropReason {
     pub fn is_asked_for(self) -> bool {
         matches!(self, DropReason::Sampled | DropReason::Filtered | DropReason::RateLimited)
     }
+
+    /// True when a lane did not send what it was given to send.
+    pub fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            DropReason::TxRefused
+                | DropReason::TxTooLong
+                | DropReason::TxNoPort
+                | DropReason::TxSocketFull
+                | DropReason::TxInterfaceFull
+        )
+    }
 }
 
 /// Counters of one port or one app. Plain integers: one owner writes, snapshots are copies.
@@ -149,6 +161,11 @@ impl Counters {
     /// Drops over all reasons that the user did not ask for.
     pub fn lost(&self) -> u64 {
         self.nonzero_drops().filter(|(r, _)| !r.is_asked_for()).map(|(_, n)| n).sum()
+    }
+
+    /// Drops over all reasons for which what was to be sent was not.
+    pub fn refused(&self) -> u64 {
+        self.nonzero_drops().filter(|(r, _)| r.is_refusal()).map(|(_, n)| n).sum()
     }
 
     /// The reasons that occurred, with their counts.
@@ -225,6 +242,16 @@ mod tests {
         counters.drop_one(DropReason::RecordRingFull);
         assert_eq!(counters.lost(), 1);
         assert_eq!(counters.nonzero_drops().count(), 2);
+    }
+
+    #[test]
+    fn what_is_refused_is_what_was_to_be_sent() {
+        let mut counters = Counters::default();
+        for (reason, n) in DropReason::ALL.iter().zip(1..) {
+            counters.drop_many(*reason, n);
+        }
+        // By codes: 5, 6, 7, 25 and 26, each counted once more than its code.
+        assert_eq!(counters.refused(), 6 + 7 + 8 + 26 + 27);
     }
 
     #[test]

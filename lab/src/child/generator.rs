@@ -97,9 +97,7 @@ fn replay<L: LaneTable>(
     let mut replay = Replay::new(traffic, destination, plan);
     let run =
         place.run::<_, L>(&mut replay, &Control::default(), |_| ()).map_err(|e| e.to_string())?;
-    let counters = run.counters();
-    // What the lane neither sent nor has still to send was refused.
-    Ok(replay.report(counters.lost()))
+    Ok(replay.report(&run.counters()))
 }
 
 fn sleep_until(at_ns: u64) {

@@ -149,7 +149,7 @@ impl FrameApp for BothEnds<'_> {
                 return next;
             }
             // What was refused is the ring's count: the arm had no room for it.
-            let report = replay.report(0);
+            let report = replay.report(&Counters::default());
             self.sending = None;
             self.send(FarEndMessage::Sent(report));
         } else if !self.is_through && !burst.is_empty() {

@@ -35,8 +35,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// How it went; `refused` is what the lane counted as refused.
-    pub(crate) fn report(&self, refused: u64) -> GeneratorReport {
+    /// How it went; of what `lane` counted, what it received or lost on receive says nothing of a send.
+    pub(crate) fn report(&self, lane: &Counters) -> GeneratorReport {
+        let refused = lane.refused();
         let sent = u64::from(self.next) - refused.min(u64::from(self.next));
         let seconds = (self.last_ns - self.first_ns + self.plan.interval_ns) as f64 / 1e9;
         GeneratorReport {
@@ -114,7 +115,7 @@ impl FrameApp for Replay<'_> {
 mod tests {
     use super::*;
     use crate::traffic::Template;
-    use laneway_core::Region;
+    use laneway_core::{DropReason, Region};
 
     #[test]
     fn an_empty_loan_sends_nothing_and_skips_nothing() {
@@ -126,5 +127,20 @@ mod tests {
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 99 }), Fill::At(100));
         assert_eq!(replay.fill(PortId(0), &mut burst, Turn { now_ns: 100 }), Fill::Again);
         assert_eq!(replay.next, 0);
+    }
+
+    #[test]
+    fn what_the_lane_could_not_receive_was_not_refused() {
+        let traffic = Replayable::of(vec![Template::new(&[0; 60])]);
+        let plan =
+            SegmentPlan { segment: 1, t0_ns: 100, frames: 9, interval_ns: 10, burst: 9, entry: 0 };
+        let replay = Replay { next: 9, ..Replay::new(&traffic, [2, 0, 0, 0, 0, 1], plan) };
+        let mut lane = Counters::default();
+        lane.drop_many(DropReason::RxQueueFull, 7);
+        let report = replay.report(&lane);
+        assert_eq!((report.sent, report.refused), (9, 0));
+        lane.drop_many(DropReason::TxTooLong, 2);
+        let report = replay.report(&lane);
+        assert_eq!((report.sent, report.refused), (7, 2));
     }
 }
