@@ -211,6 +211,24 @@ fn a_full_disk_ends_the_run_and_leaves_nothing_on_it() {
 }
 
 #[test]
+fn a_trace_that_cannot_be_written_does_not_keep_back_the_account() {
+    let folder = Folder::new();
+    let (capture, traced) = (folder.file("a.pcap"), folder.file("t"));
+    fs::write(&capture, captures::udp(30)).unwrap();
+    // No file may grow, as on a full disk.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 0; \
+         exec {LANEWAY} run features --lane pcap --on {capture} --trace {traced}"
+    );
+    let output = RunOutput::of(Command::new("sh").args(["-c", &script]).output().unwrap());
+    assert_eq!(output.code, Some(2), "{}", output.err);
+    assert_eq!(output.lines().len(), 31, "a header and a row per frame");
+    assert!(output.err.contains("frames seen"), "{}", output.err);
+    let last = output.err.lines().last().unwrap();
+    assert!(last.contains("worker-0.lwt") && last.contains("make room"), "{}", output.err);
+}
+
+#[test]
 fn interfaces_that_cannot_be_used_are_named_and_nothing_is_left() {
     if let Err(why) = can_create() {
         return skip(why);

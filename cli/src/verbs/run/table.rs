@@ -163,10 +163,11 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let together = ran.together();
     let went = together.as_ref().map(|(lane, report)| HowItWent { lane, report, failure: failed });
     A::finish(&run, on, went)?;
-    trace.end(json)?;
+    // A trace that could not be written is no reason to keep back the account of what became of everything else.
+    let traced = trace.end(json);
     let Some((report, together)) = &together else {
         // A run without a failure has the reports of all, and there is at least one.
-        return failed.map_or(Ok(Exit::Done), |error| Err(error.into()));
+        return failed.map_or(traced.map(|()| Exit::Done), |error| Err(error.into()));
     };
     let account = A::account(&run, on, report, together);
     let ending = Ending::<A> { run: &run, on, finished: &finished, report, account: &account };
@@ -178,6 +179,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     if let Some(error) = failed {
         return Err(error.into());
     }
+    traced?;
     A::judge(&run, &account, together)
 }
 
