@@ -120,13 +120,17 @@ fn text(app: &str, examined: &Examined, changed: &[PutBack], undo: Option<&Path>
     let mut text = String::new();
     for finding in &examined.findings {
         let needed = grouped(finding.needed);
+        let in_vain = finding.most_in_vain().map_or_else(String::new, |most| {
+            let most = grouped(most);
+            format!(", and the most that can be had is {most}: lower the rate or shorten the stall")
+        });
         let found = match finding.found {
-            Some(found) if found < finding.needed => {
-                format!("too small: {}, should be {needed}", grouped(found))
+            Some(found) if finding.is_short() => {
+                format!("too small: {}, should be {needed}{in_vain}", grouped(found))
             }
             Some(found) => format!("ok: {}, {needed} are needed", grouped(found)),
             None if finding.setting.is_some() => {
-                format!("not to be seen in this network namespace; {needed} are needed")
+                format!("not to be seen in this network namespace; {needed} are needed{in_vain}")
             }
             None => format!("use {needed}"),
         };
@@ -161,6 +165,7 @@ fn as_json(app: &str, load: &Load, examined: &Examined, changed: &[PutBack]) -> 
             "found": it.found,
             "needed": it.needed,
             "short": it.is_short(),
+            "most_in_vain": it.most_in_vain(),
             "why": it.why,
             "granted": it.granted,
         })

@@ -29,14 +29,15 @@ fn what_is_too_small_is_reported_with_its_sum_and_written_for_sysctl() {
     for part in [
         "net.core.wmem_max: too small: ",
         "10000000/s x 1 s = 10000000 datagrams x 2304 bytes of truesize (1316 bytes of payload",
-        "a socket: asked for ",
+        "should be 11,520,000,000, and the most that can be had is 1,073,741,823: lower the rate",
+        "a socket: asked for 1073741823, granted ",
         "--fix --undo FILE",
     ] {
         assert!(printed.contains(part), "{part} in {printed}");
     }
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# laneway doctor --app echo --rate 10000000 "), "{text}");
-    assert!(text.contains("\nnet.core.wmem_max = 2147483647\n"), "{text}");
+    assert!(text.contains("\nnet.core.wmem_max = 1073741823\n"), "{text}");
 
     let output = laneway([&LOAD[..], &["--outputs", "8", "--json"]].concat());
     let json = output.json();
@@ -44,6 +45,7 @@ fn what_is_too_small_is_reported_with_its_sum_and_written_for_sysctl() {
     assert_eq!(json["ring_depth"], 1 << 27);
     let short = json["findings"].as_array().unwrap().iter().filter(|it| it["short"] == true);
     assert!(short.count() > 0, "{json:#}");
+    assert_eq!(json["findings"][0]["most_in_vain"], 1_073_741_823);
 }
 
 #[test]

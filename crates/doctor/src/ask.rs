@@ -8,8 +8,6 @@ use std::net::{Ipv4Addr, UdpSocket};
 
 /// Of what the kernel counts in a buffer, what is to be asked for is half: it doubles what is asked.
 const DOUBLED: u64 = 2;
-/// What the kernel lets any process ask for at most: the numbers of its settings are `int`.
-const SETTING_MAX: u64 = i32::MAX as u64;
 /// How long one round of the kernel's receive work may take, by itself.
 const BUDGET_US: &str = "net.core.netdev_budget_usecs";
 
@@ -39,7 +37,7 @@ pub struct Finding {
     pub setting: Option<Setting>,
     /// What it is; nothing where it cannot be known.
     pub found: Option<u64>,
-    /// What it should be at least.
+    /// What it should be at least, although it may be more than can be had.
     pub needed: u64,
     /// The sum, with its units.
     pub why: String,
@@ -50,7 +48,19 @@ pub struct Finding {
 impl Finding {
     /// True when it is known to be too small.
     pub fn is_short(&self) -> bool {
-        self.found.is_some_and(|found| found < self.needed)
+        self.found.is_some_and(|found| found < self.needed) || self.most_in_vain().is_some()
+    }
+
+    /// The most that can be had of the setting, where that is too little as well.
+    pub fn most_in_vain(&self) -> Option<u64> {
+        self.setting.map(Setting::most).filter(|&most| most < self.needed)
+    }
+
+    /// What the setting is to become, where it is too small and can be larger.
+    pub(crate) fn change(&self) -> Option<(Setting, u64)> {
+        let (setting, found) = (self.setting?, self.found?);
+        let wanted = self.needed.min(setting.most());
+        (found < wanted).then_some((setting, wanted))
     }
 }
 
@@ -64,10 +74,9 @@ pub struct Examined {
 }
 
 impl Examined {
-    /// Settings that are too small, with what each should be.
+    /// Settings that are too small and can be larger, with what each should be, or the most that it can be.
     pub fn short(&self) -> Vec<(Setting, u64)> {
-        let short = self.findings.iter().filter(|finding| finding.is_short());
-        short.filter_map(|finding| Some((finding.setting?, finding.needed))).collect()
+        self.findings.iter().filter_map(Finding::change).collect()
     }
 }
 
@@ -88,7 +97,6 @@ impl Ask {
         let rate = load.rate_per_s;
         let of = |setting: Setting, needed: u64, why: String| -> io::Result<Finding> {
             let found = sysctls.read(setting)?;
-            let needed = needed.min(SETTING_MAX);
             let name = setting.name();
             Ok(Finding { name, setting: Some(setting), found, needed, why, granted: None })
         };
@@ -108,13 +116,13 @@ impl Ask {
                 let why = buffer("an output's send buffer (SO_SNDBUF)", load, sizes);
                 let ask = sizes.send_bytes.div_ceil(DOUBLED);
                 let finding = of(Setting::WmemMax, ask, why)?;
-                Ok(Finding { granted: granted(Buffer::Send, finding.needed), ..finding })
+                Ok(Finding { granted: granted(Buffer::Send, ask), ..finding })
             }
             Ask::ReceiveBuffer => {
                 let why = buffer("the receive buffer (SO_RCVBUF)", load, sizes);
                 let ask = sizes.receive_bytes.div_ceil(DOUBLED);
                 let finding = of(Setting::RmemMax, ask, why)?;
-                Ok(Finding { granted: granted(Buffer::Receive, finding.needed), ..finding })
+                Ok(Finding { granted: granted(Buffer::Receive, ask), ..finding })
             }
             Ask::Memberships => of(
                 Setting::IgmpMaxMemberships,
@@ -178,20 +186,24 @@ enum Buffer {
     Receive,
 }
 
-/// What the kernel grants a socket that asks for so much; nothing where no socket can be had.
-fn granted(buffer: Buffer, bytes: u64) -> Option<String> {
+/// What the kernel grants a socket that needs so much and asks for it, or for the most that can be asked for; nothing
+/// where no socket can be had.
+fn granted(buffer: Buffer, needed: u64) -> Option<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-    let bytes = usize::try_from(bytes).ok()?;
+    let most = match buffer {
+        Buffer::Send => Setting::WmemMax.most(),
+        Buffer::Receive => Setting::RmemMax.most(),
+    };
+    let asked = usize::try_from(needed.min(most)).ok()?;
     let granted = match buffer {
-        Buffer::Send => sockopt::set_socket_send_buffer_size(&socket, bytes)
+        Buffer::Send => sockopt::set_socket_send_buffer_size(&socket, asked)
             .and_then(|()| sockopt::socket_send_buffer_size(&socket)),
-        Buffer::Receive => sockopt::set_socket_recv_buffer_size(&socket, bytes)
+        Buffer::Receive => sockopt::set_socket_recv_buffer_size(&socket, asked)
             .and_then(|()| sockopt::socket_recv_buffer_size(&socket)),
     };
-    let granted = granted.ok()?;
-    let enough =
-        if granted >= bytes.saturating_mul(DOUBLED as usize) { "" } else { ": too little" };
-    Some(format!("asked for {bytes}, granted {granted} of {} wanted{enough}", bytes * 2))
+    let (granted, wanted) = (granted.ok()?, needed.saturating_mul(DOUBLED));
+    let enough = if granted as u64 >= wanted { "" } else { ": too little" };
+    Some(format!("asked for {asked}, granted {granted} of {wanted} wanted{enough}"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! ```
 //! The file is one that `sysctl -p` reads as well, but that would not look whether a setting was changed since.
 
-use crate::ask::{Examined, Finding};
+use crate::ask::Examined;
 use crate::setting::{Setting, Sysctls, at};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -67,10 +67,14 @@ pub struct PutBack {
 /// What is too small, as a file for `/etc/sysctl.d`.
 pub fn sysctl_file(examined: &Examined, heading: &str) -> String {
     let mut text = format!("# {heading}\n");
-    let short = |finding: &&Finding| finding.is_short();
-    for finding in examined.findings.iter().filter(short) {
-        let Some(setting) = finding.setting else { continue };
-        let _ = writeln!(text, "# {}\n{} = {}", finding.why, setting.name(), finding.needed);
+    for finding in &examined.findings {
+        let Some((setting, value)) = finding.change() else { continue };
+        let _ = writeln!(text, "# {}", finding.why);
+        if finding.most_in_vain().is_some() {
+            let needed = finding.needed;
+            let _ = writeln!(text, "# {needed} are needed, and this is the most that can be had");
+        }
+        let _ = writeln!(text, "{} = {value}", setting.name());
     }
     text
 }
@@ -192,6 +196,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<PutBack>, FixError> {
 mod tests {
     use super::*;
     use crate::ask::tests::Host;
+    use crate::ask::{Ask, examine};
+    use crate::load::Load;
     use laneway_netns::{Namespace, can_create};
     use laneway_testkit::skip;
     use proptest::prelude::*;
@@ -294,6 +300,46 @@ mod tests {
             assert_eq!(values(&sysctls), during, "{text}");
         }
         assert!(host.0.exists());
+    }
+
+    #[test]
+    fn a_load_that_no_setting_can_hold_is_short_of_what_it_needs() {
+        let (most, most_of_a_buffer) = (i32::MAX as u64, i32::MAX as u64 / 2);
+        let asks = [Ask::ReceiveBuffer, Ask::Memberships];
+        let seconds = Load {
+            rate_per_s: 10_000_000,
+            bytes: 1316,
+            stall_ns: 1_000_000_000,
+            outputs: 1,
+            groups: 50,
+        };
+        let look = |name: &str, rmem_max: u64, load: &Load| {
+            let settings = [("net.core.rmem_max", rmem_max), ("net.ipv4.igmp_max_memberships", 50)];
+            let host = Host::new(name, &settings);
+            examine(&asks, load, &Sysctls::below(&host.0)).unwrap()
+        };
+
+        let examined = look("vast", most, &seconds);
+        let buffer = &examined.findings[0];
+        assert_eq!((buffer.found, buffer.needed), (Some(most), 10_000_000 * 2304 / 2));
+        assert!(buffer.is_short() && !examined.findings[1].is_short(), "{examined:?}");
+        assert_eq!(buffer.most_in_vain(), Some(most_of_a_buffer));
+        let granted = buffer.granted.as_deref().unwrap();
+        assert!(granted.ends_with(" of 23040000000 wanted: too little"), "{granted}");
+        // There is nothing to change.
+        assert_eq!((examined.short(), sysctl_file(&examined, "x")), (vec![], "# x\n".to_owned()));
+
+        // What can be done is done.
+        let examined = look("small", 212_992, &seconds);
+        assert_eq!(examined.short(), [(Setting::RmemMax, most_of_a_buffer)]);
+        let file = sysctl_file(&examined, "x");
+        assert!(file.contains("\nnet.core.rmem_max = 1073741823\n"), "{file}");
+
+        // One datagram beyond what a socket can be granted, which the setting alone does not say.
+        let exact = Load { rate_per_s: most_of_a_buffer * 2 / 2304, ..seconds };
+        assert!(!look("exact", most, &exact).findings[0].is_short());
+        let beyond = Load { rate_per_s: exact.rate_per_s + 1, ..exact };
+        assert!(look("beyond", most, &beyond).findings[0].is_short());
     }
 
     proptest! {

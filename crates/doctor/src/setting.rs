@@ -40,6 +40,17 @@ impl Setting {
         }
     }
 
+    /// The most that can be had of it: it is an `int`, and of what a socket asks for the kernel takes no more than half
+    /// of that, because it doubles it.
+    pub fn most(self) -> u64 {
+        match self {
+            Setting::WmemMax | Setting::RmemMax => i32::MAX as u64 / 2,
+            Setting::IgmpMaxMemberships | Setting::NetdevBudget | Setting::NetdevMaxBacklog => {
+                i32::MAX as u64
+            }
+        }
+    }
+
     /// The one of this name.
     pub fn named(name: &str) -> Option<Setting> {
         Setting::ALL.into_iter().find(|setting| setting.name() == name)
