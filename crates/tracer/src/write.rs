@@ -106,11 +106,13 @@ impl FileWriter {
         mut base: u64,
         records: &[Record],
     ) -> Result<bool, TraceError> {
-        for part in records.chunks(PAYLOAD_BYTES_MAX / RECORD_BYTES) {
-            let bytes = (BLOCK_HEADER_BYTES + part.len() * RECORD_BYTES) as u64;
-            if self.bytes + bytes > self.bytes_max {
-                return Ok(false);
-            }
+        let parts = records.chunks(PAYLOAD_BYTES_MAX / RECORD_BYTES);
+        // All or nothing: a caller counts records that were refused as lost.
+        let bytes = parts.len() * BLOCK_HEADER_BYTES + records.len() * RECORD_BYTES;
+        if self.bytes + bytes as u64 > self.bytes_max {
+            return Ok(false);
+        }
+        for part in parts {
             self.payload.clear();
             self.payload.extend(part.iter().flat_map(|record| record.bytes()));
             self.block(BlockKind::Records, thread, cpu.unwrap_or(CPU_UNKNOWN), base)?;

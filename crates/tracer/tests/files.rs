@@ -297,6 +297,33 @@ fn of_too_many_clock_readings_those_that_are_kept_cover_the_file() {
 }
 
 #[test]
+fn records_that_reach_the_limit_of_a_file_are_written_or_lost_and_never_both() {
+    /// Records of one block, and its bytes with its header.
+    const PART: usize = 1 << 16;
+    const PART_BYTES: u64 = (1 << 20) + 32;
+    let folder = Folder::new();
+    let record = Record { delta: 1, point: points::NAPI_POLL, small: 0, value: 1 };
+    let header = Header::of_this_program();
+    let begun = |name: &str, bytes_max: u64| {
+        FileWriter::create(&folder.file(name), &header, bytes_max).unwrap()
+    };
+    begun("empty", FILE_BYTES_MAX).finish(0).unwrap();
+    let (head, end) = (fs::metadata(folder.file("empty")).unwrap().len(), 32 + 16);
+    let pushed = 2 * PART;
+    for (name, bytes_max, fits) in [
+        ("one", head - end + PART_BYTES, false),
+        ("nearly", head - end + 2 * PART_BYTES - 1, false),
+        ("two", head - end + 2 * PART_BYTES, true),
+    ] {
+        let mut file = begun(name, bytes_max);
+        assert_eq!(file.records(0, None, 0, &vec![record; pushed]).unwrap(), fits, "{name}");
+        let lost = if fits { 0 } else { pushed as u64 };
+        let written = file.finish(lost).unwrap();
+        assert_eq!(written + lost, pushed as u64, "{name}");
+    }
+}
+
+#[test]
 fn a_full_ring_drops_counts_and_tells_where() {
     let folder = Folder::new();
     let options = SessionOptions { ring_records: 64, ..SessionOptions::default() };
