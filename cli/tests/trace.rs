@@ -2,8 +2,10 @@
 //! recorded traces; without it, tests that need them are skipped and say so.
 
 use laneway_testkit::{skip, trace_file};
+use laneway_tracer::{Session, SessionOptions, ThreadInfo, points};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -297,6 +299,57 @@ fn what_is_no_trace_is_refused_in_one_sentence() {
         }
     }
     assert_eq!(folder.names(), ["empty", "notes"], "nothing is left behind");
+}
+
+/// A recording of one call in `folder`; its file.
+fn recorded(folder: &Path) -> PathBuf {
+    let session = Session::create(folder, SessionOptions::default()).expect("writable");
+    let mut recorder = session.recorder(&ThreadInfo::current("worker-0")).expect("the first");
+    let from = recorder.now();
+    recorder.called(points::APP_FRAMES, from, from + 1_000, 1);
+    drop(recorder);
+    session.finish().expect("written").remove(0).path
+}
+
+#[test]
+fn no_output_replaces_a_file_of_the_trace_it_is_made_from() {
+    let folder = Folder::new();
+    let (own, ctf, link) = (folder.path("own"), folder.path("ctf"), folder.path("link"));
+    let file = recorded(&own);
+    symlink(&file, &link).expect("the folder is ours");
+    fs::create_dir(&ctf).expect("the folder is ours");
+    let (described, stream) = (ctf.join("metadata"), ctf.join("stream_0"));
+    fs::write(&described, "/* CTF 1.8 */").expect("writable");
+    fs::write(&stream, "events").expect("writable");
+    for (whole, part) in [
+        (&own, &file),
+        (&own, &link),
+        (&file, &link),
+        (&ctf, &described),
+        (&ctf, &stream),
+        (&described, &stream),
+    ] {
+        let before = fs::read(part).expect("readable");
+        let paths = [("TRACE", whole.as_path()), ("OUT", part.as_path())];
+        for line in [
+            "export TRACE --format chrome -o OUT",
+            "export TRACE --format collapsed -o OUT",
+            "analyze TRACE --html OUT",
+            "analyze TRACE --flamegraph OUT",
+            "diff TRACE TRACE --flamegraph OUT",
+        ] {
+            refused(&trace(line, &paths), &["would replace the trace", "another place"]);
+        }
+        assert_eq!(fs::read(part).expect("still there"), before);
+    }
+
+    // What is no part of it may lie beside it, and may be made again.
+    let page = own.join("page.html");
+    let paths = [("TRACE", own.as_path()), ("PAGE", &page)];
+    for _ in 0..2 {
+        done(&trace("analyze TRACE --html PAGE", &paths));
+    }
+    assert!(page.is_file());
 }
 
 #[test]

@@ -37,4 +37,4 @@ pub use event::{
 };
 pub use pairs::CallPair;
 pub use symbols::{Function, ListingError, ListingPlace, Module, Symbols};
-pub use trace::Trace;
+pub use trace::{Trace, is_part};

@@ -40,6 +40,8 @@ enum Input {
     Perf,
 }
 
+/// The file by which a directory is one of CTF.
+const METADATA: &str = "metadata";
 /// Deepest directory below the one that was given.
 const DEPTH_MAX: u32 = 12;
 /// Most files and directories looked at.
@@ -57,7 +59,7 @@ struct Found {
 
 impl Found {
     fn look(&mut self, path: &Path, depth: u32) -> Result<(), OpenError> {
-        if path.join("metadata").is_file() {
+        if path.join(METADATA).is_file() {
             self.ctf.push(path.to_path_buf());
             return Ok(());
         }
@@ -78,14 +80,21 @@ impl Found {
             let kind = entry.file_type().map_err(io)?;
             if kind.is_dir() {
                 self.look(&entry.path(), depth + 1)?;
-            } else if kind.is_file()
-                && entry.path().extension().is_some_and(|end| end == own::EXTENSION)
-            {
+            } else if kind.is_file() && is_own(&entry.path()) {
                 self.own.push(entry.path());
             }
         }
         Ok(())
     }
+}
+
+fn is_own(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == own::EXTENSION)
+}
+
+/// True for a file that is read as part of a directory which holds it, at any depth, when that is opened as a trace.
+pub fn is_part(file: &Path) -> bool {
+    is_own(file) || file.parent().is_some_and(|folder| folder.join(METADATA).is_file())
 }
 
 /// A text that is read from its beginning to its end.
@@ -134,7 +143,7 @@ impl Trace {
             };
             return Err(OpenError::NotATrace { path: path.into(), what });
         }
-        if path.file_name().is_some_and(|name| name == "metadata")
+        if path.file_name().is_some_and(|name| name == METADATA)
             && let Some(folder) = path.parent()
         {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

@@ -2,6 +2,7 @@
 
 use laneway_capture::PartialFile;
 use laneway_terminal::Failure;
+use laneway_trace_read::is_part;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -34,13 +35,18 @@ pub(super) fn failure(path: &Path, error: &io::Error) -> Failure {
     Failure::input(format!("cannot write {}: {error}; {try_this}", path.display()))
 }
 
-/// Refuses an output that would replace what it is made from.
+/// Refuses an output that would replace what it is made from: the trace, or a file of the folder that is one.
 pub(super) fn keep(trace: &Path, output: &Path) -> Result<(), Failure> {
-    let same = match (trace.canonicalize(), output.canonicalize()) {
-        (Ok(trace), Ok(output)) => trace == output,
-        _ => false,
+    let (Ok(trace), Ok(there)) = (trace.canonicalize(), output.canonicalize()) else {
+        return Ok(());
     };
-    if same {
+    // A trace in CTF may be named by the file that describes it.
+    let whole: &Path = match trace.parent() {
+        Some(folder) if trace.is_file() && trace.ends_with("metadata") => folder,
+        _ => &trace,
+    };
+    let is_of_it = there.starts_with(whole) && there.is_file() && is_part(&there);
+    if there == trace || is_of_it {
         return Err(Failure::input(format!(
             "{} would replace the trace; name another place",
             output.display()
