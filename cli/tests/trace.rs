@@ -366,6 +366,7 @@ fn wrong_options_are_refused_with_what_to_use() {
         ("export TRACE --format chrome --from 1h -o o", &["'1h'", "300ms"]),
         ("analyze TRACE TRACE --html o", &["--html", "2 are given"]),
         ("analyze TRACE --call-cost many", &["'many'", "187,54"]),
+        ("record --out TRACE --block -- true", &["--lttng|--lttng-fast"]),
         ("analyze TRACE --symbols nowhere.nm", &["--symbols", "nowhere.nm", "No such file"]),
     ] {
         refused(&trace(line, &paths), parts);

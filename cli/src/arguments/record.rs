@@ -22,6 +22,7 @@ Examples:
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("way").args(["lttng", "lttng_fast", "dpdk", "kernel_only"]))]
+#[command(group = ArgGroup::new("by_lttng").args(["lttng", "lttng_fast"]))]
 pub(crate) struct RecordArguments {
     /// Where the trace goes: a folder that is empty or not there
     #[arg(long, value_name = "DIR", default_value = "out/trace")]
@@ -42,13 +43,15 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) dpdk: Option<String>,
     /// Size of an LTTng sub-buffer, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 4, value_parser = power_of_two)]
+    #[arg(long, value_name = "MIB", default_value_t = 4, requires = "by_lttng",
+        value_parser = power_of_two)]
     pub(crate) sub_buffer: u32,
     /// LTTng sub-buffers per CPU
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = power_of_two)]
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "by_lttng",
+        value_parser = power_of_two)]
     pub(crate) sub_buffers: u32,
     /// Let the program wait when all LTTng sub-buffers are full: nothing is lost, and times are distorted
-    #[arg(long)]
+    #[arg(long, requires = "by_lttng")]
     pub(crate) block: bool,
     /// The command
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -62,5 +65,28 @@ fn power_of_two(text: &str) -> Result<u32, String> {
     match text.parse::<u32>() {
         Ok(n) if n.is_power_of_two() && (2..=POWER_MAX).contains(&n) => Ok(n),
         _ => Err(format!("use a power of two from 2 to {POWER_MAX}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+
+    #[test]
+    fn what_is_for_lttng_alone_needs_it() {
+        let fits = |line: &str| {
+            let command = RecordArguments::augment_args(Command::new("record"));
+            let words = ["record"].into_iter().chain(line.split(' ')).chain(["--", "true"]);
+            command.try_get_matches_from(words).is_ok()
+        };
+        for option in ["--block", "--sub-buffer 8", "--sub-buffers 8"] {
+            for way in ["--lttng", "--lttng-fast", "--lttng --kernel"] {
+                assert!(fits(way) && fits(&format!("{way} {option}")), "{way} {option}");
+            }
+            for way in ["--kernel", "--kernel-only", "--dpdk lib.*"] {
+                assert!(fits(way) && !fits(&format!("{way} {option}")), "{way} {option}");
+            }
+        }
     }
 }
