@@ -12,7 +12,7 @@
 //!
 //! What must always hold: records come in file order; an error comes after all complete records before it, once, and
 //! then the reader has ended; memory stays below [`crate::format::BLOCK_BYTES_MAX`] for the buffer plus the
-//! decompressor's window, with any file, and a buffer for each chunk that is held.
+//! decompressor's window, with any file, and a buffer of that size for each chunk that is held.
 //!
 //! Files are read and not mapped: a mapped file counts as memory of the process as far as it was read, whatever its
 //! size, and one that is shortened meanwhile ends the process with SIGBUS. What it does not do: follow a file that is
@@ -154,10 +154,13 @@ impl Reader {
         let records_max = records_max.clamp(1, CHUNK_RECORDS_MAX);
         let first_record = self.parser.counts().records;
         let mut records = Vec::with_capacity(records_max);
-        self.stream.hold();
+        self.stream.compact();
         while records.len() < records_max && self.stream.start < CHUNK_BYTES_MAX {
             match self.find() {
-                Ok(Some(found)) => records.push(found),
+                Ok(Some(found)) => {
+                    records.push(found);
+                    self.stream.is_held = true;
+                }
                 Ok(None) => break,
                 Err(error) if records.is_empty() => return Err(error),
                 Err(error) => {
@@ -248,7 +251,7 @@ struct Stream {
     offset: u64,
     /// The source has reported its end.
     ended: bool,
-    /// A chunk is being filled: its records, in front of `start`, must stay where they are.
+    /// A chunk has records, in front of `start`, which must stay where they are until [`release`](Self::release).
     is_held: bool,
     spare: SpareBuffers,
 }
@@ -264,6 +267,8 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
+    /// The next record; `None` at the end, and where a chunk that has records is full: nothing is moved while it has
+    /// them, so that blocks without a packet behind them must not pile up in its buffer.
     fn find(
         &mut self,
         parser: &mut Parser,
@@ -276,8 +281,16 @@ impl Stream {
                     self.advance(advance);
                     return Ok(Some(record));
                 }
-                Ok(Step::Skip { advance }) => self.advance(advance),
+                Ok(Step::Skip { advance }) => {
+                    self.advance(advance);
+                    if self.is_held && self.start >= CHUNK_BYTES_MAX {
+                        return Ok(None);
+                    }
+                }
                 Ok(Step::Need { bytes, what }) => {
+                    if self.is_held && self.start + bytes > BLOCK_BYTES_MAX as usize {
+                        return Ok(None);
+                    }
                     if let Err(source) = self.fill(bytes) {
                         *ended = true;
                         return Err(ReadError::Io {
@@ -309,18 +322,12 @@ impl Stream {
 
     /// Moves the window to the beginning of the buffer.
     fn compact(&mut self) {
+        if self.start == 0 {
+            return;
+        }
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-    }
-
-    /// From now on what is read stays where it is in the buffer, until [`release`](Self::release) or a record that is
-    /// read without a chunk.
-    fn hold(&mut self) {
-        if self.start > 0 {
-            self.compact();
-        }
-        self.is_held = true;
     }
 
     /// Gives the buffer away, and goes on with the window in another one.
@@ -373,5 +380,58 @@ impl<R: Read> Read for Counted<R> {
         // Relaxed: see `Reader::progress`.
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Layout, LinkType, Writer};
+
+    const MIB: u64 = 1 << 20;
+
+    fn capture(records: usize) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), Layout::Pcapng, &[LinkType::Ethernet]).unwrap();
+        let link = LinkType::Ethernet;
+        for _ in 0..records {
+            let record = Record { ts_ns: 1, interface: 0, link, wire_len: 60, data: &[7; 60] };
+            writer.write(&record).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    /// A pcapng of 64 MiB of custom blocks, each of `block_bytes`, with `record` in front of them and behind them.
+    fn padded(block_bytes: u64, record: &[u8]) -> Reader {
+        let length = (block_bytes as u32).to_le_bytes();
+        let start = [0x0bad_cafe_u32.to_le_bytes(), length].concat();
+        let mut source: Box<dyn Read + Send> =
+            Box::new(Cursor::new([&capture(0), record].concat()));
+        for _ in 0..64 * MIB / block_bytes {
+            let body = io::repeat(0).take(block_bytes - 12);
+            let block = Cursor::new(start.clone()).chain(body).chain(Cursor::new(length));
+            source = Box::new(source.chain(block));
+        }
+        Reader::from_read(source.chain(Cursor::new(record.to_vec()))).unwrap()
+    }
+
+    #[test]
+    fn blocks_without_a_packet_do_not_pile_up_in_a_chunk() {
+        let record = &capture(1)[capture(0).len()..];
+        for block_bytes in [MIB, 4 * MIB, 16 * MIB] {
+            for (record, chunks_due) in [(record, 2), (&record[..0], 0)] {
+                let mut reader = padded(block_bytes, record);
+                let mut chunks = 0;
+                while let Some(chunk) = reader.next_chunk(10).unwrap() {
+                    chunks += 1;
+                    drop(chunk);
+                    let held_bytes = reader.stream.spare.take().len();
+                    assert!(held_bytes <= BLOCK_BYTES_MAX as usize, "{held_bytes}");
+                }
+                assert_eq!(chunks, chunks_due);
+                let bytes = reader.stream.buffer.len();
+                assert!(bytes <= BLOCK_BYTES_MAX as usize, "{bytes}");
+                assert_eq!(reader.counts().blocks_skipped, 64 * MIB / block_bytes);
+            }
+        }
     }
 }
