@@ -27,6 +27,9 @@ pub struct Ledger {
     pub unflowed: u64,
     /// Frames that went no further, by reason.
     pub drops: BTreeMap<DropReason, u64>,
+    /// Frames that the kernel's stack did not take back when the app had looked at them: delivered or dropped
+    /// before, so these are no further ones.
+    pub pass_refused: u64,
     /// Records that arrived damaged: of another version of the program.
     pub damaged: u64,
     /// How the stamps of flows' frames were ordered.
@@ -57,14 +60,18 @@ impl Ledger {
     /// Of an extractor in user space: what the lane lost never reached the app.
     pub(crate) fn of_frames<S: Sink>(report: &RunReport, app: &Features<S>) -> Ledger {
         let lane = report.counters();
-        let lost: u64 = lane.nonzero_drops().map(|(_, n)| n).sum();
+        let pass_refused = lane.drops(DropReason::PassRefused);
+        let lost: u64 = lane.nonzero_drops().map(|(_, n)| n).sum::<u64>() - pass_refused;
         let mut drops = lane.clone();
         drops.merge(&report.app);
+        let before_the_verdict =
+            |(reason, _): &(DropReason, u64)| *reason != DropReason::PassRefused;
         Ledger {
             seen: lane.rx_frames + lost,
             delivered: report.app.rx_frames,
             unflowed: app.unflowed(),
-            drops: drops.nonzero_drops().collect(),
+            drops: drops.nonzero_drops().filter(before_the_verdict).collect(),
+            pass_refused,
             damaged: 0,
             disorder: app.disorder().into(),
         }
@@ -87,6 +94,7 @@ impl Ledger {
             delivered: report.app.rx_frames + stayed,
             unflowed: app.unflowed(),
             drops: drops.nonzero_drops().collect(),
+            pass_refused: 0,
             damaged: app.damaged(),
             disorder: app.disorder().into(),
         }
@@ -99,6 +107,7 @@ impl Ledger {
             delivered: summary.counters.rx_frames,
             unflowed: summary.unflowed,
             drops: summary.counters.nonzero_drops().collect(),
+            pass_refused: 0,
             damaged: 0,
             disorder: summary.disorder.into(),
         }
@@ -106,7 +115,7 @@ impl Ledger {
 
     /// Adds that of another worker.
     pub fn add(&mut self, other: &Ledger) {
-        let Ledger { seen, delivered, unflowed, drops, damaged, disorder } = other;
+        let Ledger { seen, delivered, unflowed, drops, pass_refused, damaged, disorder } = other;
         let Disorder { late, strays, steps, untimed } = disorder;
         self.disorder.late += late;
         self.disorder.strays += strays;
@@ -115,6 +124,7 @@ impl Ledger {
         self.seen += seen;
         self.delivered += delivered;
         self.unflowed += unflowed;
+        self.pass_refused += pass_refused;
         self.damaged += damaged;
         for (reason, n) in drops {
             *self.drops.entry(*reason).or_default() += n;
@@ -162,6 +172,13 @@ impl Ledger {
         }));
         if self.damaged > 0 {
             lines.push(("  damaged_records".to_owned(), self.damaged, "lost"));
+        }
+        if self.pass_refused > 0 {
+            lines.push((
+                DropReason::PassRefused.name().to_owned(),
+                self.pass_refused,
+                "seen, but not passed on",
+            ));
         }
         let Disorder { late, strays, steps, untimed } = self.disorder;
         let stamps = [
@@ -284,6 +301,19 @@ pub(crate) mod tests {
         let ledger = Ledger::of_frames(&report(lane, app), &features);
         assert_eq!((ledger.seen, ledger.delivered, ledger.lost()), (25, 13, 5));
         assert!(ledger.is_closed(), "{ledger:?}");
+    }
+
+    #[test]
+    fn a_frame_that_the_stack_did_not_take_back_is_a_row_and_no_loss() {
+        let lane = counters(20, &[(DropReason::PassRefused, 5)]);
+        let app = counters(20, &[]);
+        let features = Features::new(&Config::default(), Vec::new(), Nowhere);
+        let mut ledger = Ledger::of_frames(&report(lane, app), &features);
+        assert_eq!((ledger.seen, ledger.delivered, ledger.lost()), (20, 20, 0));
+        assert!(ledger.is_closed() && ledger.losses().is_empty(), "{ledger:?}");
+        assert!(ledger.table().contains("pass_refused"), "{}", ledger.table());
+        ledger.add(&ledger.clone());
+        assert_eq!((ledger.pass_refused, ledger.accounted()), (10, 40));
     }
 
     /// The maps of a kernel half that saw 4 frames of no flow.
