@@ -117,10 +117,10 @@ Examples:
 
     fn finish(
         run: &FeaturesRun<RowSinks>,
-        _on: On<'_>,
+        on: On<'_>,
         finished: Option<Finished<'_, Ledger>>,
     ) -> Result<(), Failure> {
-        run.sinks.finish(finished)
+        run.sinks.finish(on, finished)
     }
 
     fn account(
@@ -316,6 +316,25 @@ mod tests {
             assert_eq!(names, ["ledger", "output", "rows", "rows_beyond_count"]);
         });
         fs::remove_file(&out).unwrap();
+    }
+
+    #[test]
+    fn rows_of_a_capture_that_was_not_read_to_its_end_say_so() {
+        let name = format!("laneway-rows-end-{}.arrow", std::process::id());
+        let out = std::env::temp_dir().join(name);
+        for (ended, complete) in [(Ended::Stopped, "false"), (Ended::Exhausted, "true")] {
+            on_pcap(&["-o", out.to_str().unwrap()], &["a.pcap"], |run, on| {
+                let run = run.unwrap();
+                RowsKind::begin(&run, on, &session()).unwrap();
+                let (lane, ledger) = (RunReport { ended, ..nothing() }, Ledger::default());
+                let went = Finished { lane: &lane, report: &ledger, failure: None };
+                RowsKind::finish(&run, on, Some(went)).unwrap();
+            });
+            let file = fs::File::open(&out).unwrap();
+            let schema = arrow_ipc::reader::FileReader::try_new(file, None).unwrap().schema();
+            assert_eq!(schema.metadata()["laneway.complete"], complete, "{ended:?}");
+            fs::remove_file(&out).unwrap();
+        }
     }
 
     #[test]

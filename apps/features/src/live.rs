@@ -14,7 +14,7 @@
 use crate::{Config, Ledger, Queue, RowSink, RowWriter, Sink, Sinks, WhenFull, plan::OutputPlan};
 use laneway_core::ClockDomain;
 use laneway_flow::{EndedFlow, Record};
-use laneway_kinds::{Failure, Finished, On, Session};
+use laneway_kinds::{Ended, Failure, Finished, On, Ports, Session};
 use laneway_linux::{starting_on, unix_offset_ns, usable_cpus};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,14 +82,21 @@ impl RowSinks {
     ///
     /// # Errors
     /// When it could not be written.
-    pub fn finish(&self, finished: Option<Finished<'_, Ledger>>) -> Result<(), Failure> {
+    pub fn finish(
+        &self,
+        on: On<'_>,
+        finished: Option<Finished<'_, Ledger>>,
+    ) -> Result<(), Failure> {
         let writer = self.state().writer.take();
-        let (Some(writer), Some(Finished { report, failure, .. })) = (writer, finished) else {
+        let (Some(writer), Some(Finished { lane, report, failure })) = (writer, finished) else {
             return Ok(());
         };
         let mut output = writer.into_output()?;
         if let Some(error) = failure {
             output.mark_incomplete(error.to_string());
+        } else if on.lane.ports == Ports::Files && lane.ended == Ended::Stopped {
+            // An interface has no end, a capture has.
+            output.mark_incomplete("interrupted before the end");
         }
         let rows = output.finish(&report.losses())?;
         self.state().rows = rows;
