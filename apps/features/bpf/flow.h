@@ -128,6 +128,8 @@ struct lw_flow_side {
 #define LW_SIDE_FIN 0x08
 #define LW_SIDE_MSS 0x10
 #define LW_SIDE_WSCALE 0x20
+#define LW_SIDE_SYN 0x40     /* it sent a SYN without ACK */
+#define LW_SIDE_SYN_ACK 0x80 /* it sent a SYN with ACK */
 
 struct lw_flow {
 	__u64 first_ns;   /* flow time, as are all times but the stamps */
@@ -427,6 +429,8 @@ LW_INLINE void lw_side_add_tcp(struct lw_flow_side *s, const struct lw_record *r
 	}
 	if (r->tcp_flags & LW_TCP_FIN)
 		s->state |= LW_SIDE_FIN;
+	if (r->tcp_flags & LW_TCP_SYN)
+		s->state |= r->tcp_flags & LW_TCP_ACK ? LW_SIDE_SYN_ACK : LW_SIDE_SYN;
 }
 
 /*

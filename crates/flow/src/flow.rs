@@ -102,6 +102,19 @@ impl EndReason {
     }
 }
 
+/// How far a TCP connection's handshake got, as far as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Handshake {
+    /// No SYN without ACK.
+    Unseen,
+    /// A SYN, to which no SYN and ACK was seen.
+    Syn,
+    /// A SYN, and a SYN and ACK from the other side.
+    SynAck,
+    /// All three: an ACK from the SYN's side, too.
+    Complete,
+}
+
 /// A running minimum, maximum and sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -355,6 +368,23 @@ impl Flow {
             || self.side[0].state & self.side[1].state & side_state::FIN != 0
     }
 
+    /// How far the handshake got, by what either side sent: the same wherever, and in whatever order, it was seen.
+    pub fn handshake(&self) -> Handshake {
+        let sent = |side: usize, bit: u8| self.side[side].state & bit != 0;
+        let opened_by = |opener: usize| {
+            if !sent(opener, side_state::SYN) {
+                Handshake::Unseen
+            } else if !sent(1 - opener, side_state::SYN_ACK) {
+                Handshake::Syn
+            } else if !sent(opener, side_state::ACK) {
+                Handshake::SynAck
+            } else {
+                Handshake::Complete
+            }
+        };
+        opened_by(0).max(opened_by(1))
+    }
+
     /// Whether the flow had ended before `record` (which then starts another one), and why.
     /// Without a record: has it ended by `now_ns`?
     ///
@@ -483,8 +513,8 @@ impl Flow {
 
     /// Adds another part of the same flow, seen by another CPU; neither part is closed.
     ///
-    /// Exact with any split: frames, bytes, squares of lengths, TCP flags, length histogram,
-    /// minima and maxima, first and last time, last TTL and window.
+    /// Exact with any split: frames, bytes, squares of lengths, TCP flags, how far the handshake got, length
+    /// histogram, minima and maxima, first and last time, last TTL and window.
     /// Not exact, because the order of frames across parts is lost: times between frames (those of
     /// each part stand), subflows, active and idle stretches, handshake times; and when both parts
     /// saw frames of one side, also that side's first TTL, window and options (the part that began

@@ -57,7 +57,7 @@ mod table;
 
 pub use clock::{AHEAD_NS, BEHIND_NS, Disorder, Moment, PacketClock};
 pub use flow::{
-    Added, Direction, EndReason, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, HIST_BINS,
+    Added, Direction, EndReason, FLOW_BYTES, FLOW_RECORD_BYTES, Flow, HIST_BINS, Handshake,
     IAT_HIST_BOUNDS_NS, LEN_HIST_BOUNDS_BYTES, Side, Span, TCP_FLAG_COUNT, flow_state, side_state,
 };
 pub use key::{FLOW_KEY_BYTES, FlowKey};

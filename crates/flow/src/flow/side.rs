@@ -21,6 +21,10 @@ pub mod side_state {
     pub const MSS: u8 = 0x10;
     /// `wscale` is valid.
     pub const WSCALE: u8 = 0x20;
+    /// A SYN without ACK was sent.
+    pub const SYN: u8 = 0x40;
+    /// A SYN with ACK was sent.
+    pub const SYN_ACK: u8 = 0x80;
 }
 
 /// What one end of a flow sent. Units: bytes, ns, frames; squares in the unit squared.
@@ -257,6 +261,9 @@ impl Side {
         }
         if flag(FIN) {
             self.state |= side_state::FIN;
+        }
+        if flag(SYN) {
+            self.state |= if flag(ACK) { side_state::SYN_ACK } else { side_state::SYN };
         }
     }
 

@@ -102,6 +102,46 @@ fn a_handshake_is_measured_from_the_syn_that_was_answered_last() {
     assert_eq!((both.syn_ns, both.syn_side), (1000, Direction::Forward), "opened by both");
 }
 
+/// Receive-side scaling puts the two directions of a connection on different CPUs, each with its part of the flow.
+#[test]
+fn a_handshake_got_as_far_whichever_part_saw_which_of_its_frames() {
+    let frames = [(SYN, true), (SYN | ACK, false), (ACK, true)];
+    let stages = [Handshake::Syn, Handshake::SynAck, Handshake::Complete];
+    let flagged = |ts_ns, tcp_flags| Record { tcp_flags, ..frame(ts_ns, 0) };
+    for (seen, stage) in (1..).zip(stages) {
+        for split in 0..8usize {
+            let (mut whole, mut parts) = (Flow::default(), [Flow::default(); 2]);
+            for (i, &(flags, from_low)) in frames[..seen].iter().enumerate() {
+                let record = flagged(1000 + i as u64, flags);
+                add(&mut whole, &record, from_low);
+                add(&mut parts[split >> i & 1], &record, from_low);
+            }
+            let [mut merged, other] = parts;
+            merged.merge(&other);
+            assert_eq!((whole.handshake(), merged.handshake()), (stage, stage), "{split:03b}");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_needs_a_syn_and_answers_from_the_other_side_but_no_times() {
+    let stage = |frames: &[(u16, bool)]| {
+        let mut flow = Flow::default();
+        for &(tcp_flags, from_low) in frames {
+            let has = frame(0, 0).has.with(Has::NO_TIME);
+            flow.add(&Record { tcp_flags, has, ..frame(0, 0) }, 0, from_low);
+        }
+        flow.handshake()
+    };
+    assert_eq!(stage(&[(ACK, true), (ACK, false)]), Handshake::Unseen);
+    assert_eq!(stage(&[(SYN | ACK, true)]), Handshake::Unseen, "the answer alone");
+    assert_eq!(stage(&[(SYN, true), (ACK, true)]), Handshake::Syn, "one side alone");
+    assert_eq!(stage(&[(SYN, false), (SYN | ACK, true)]), Handshake::SynAck);
+    assert_eq!(stage(&[(SYN, false), (SYN | ACK, true), (ACK, false)]), Handshake::Complete);
+    // Opened by both ends (RFC 9293, figure 7).
+    assert_eq!(stage(&[(SYN, true), (SYN, false), (SYN | ACK, true)]), Handshake::SynAck);
+}
+
 #[test]
 fn a_frame_stamped_far_ahead_ends_with_the_next_one_that_is_not() {
     let limits = FlowLimits::default();
