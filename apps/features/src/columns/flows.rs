@@ -3,7 +3,7 @@
 use super::kit::{Column, Table, about, address, list, number, optional, text, timestamp};
 use super::{FLAG_NAMES, FlowRow, Profile};
 use arrow_array::types::{Float64Type, Int8Type, Int64Type, UInt8Type, UInt16Type, UInt32Type};
-use laneway_flow::{Direction, Flow, Side, Span, flow_state, side_state};
+use laneway_flow::{Direction, Flow, Handshake, Side, Span, flow_state, side_state};
 
 /// A direction of the columns: forward, backward, or both together.
 #[derive(Clone, Copy)]
@@ -189,7 +189,8 @@ pub(super) fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
             about(
                 "name",
                 "none: no TCP; reset: RST seen; closed: FIN from both; half-closed: FIN from one; \
-                 established: handshake seen; syn: SYN only; midstream: no SYN seen",
+                 established: SYN, SYN-ACK and ACK seen; syn-ack: SYN and SYN-ACK only; syn: SYN only; \
+                 midstream: no SYN seen",
             ),
             |r: &FlowRow| tcp_state(&r.flow, r.key.proto),
         ),
@@ -203,9 +204,12 @@ pub(super) fn tcp_state(flow: &Flow, proto: u8) -> &'static str {
         _ if flow.state & flow_state::RST != 0 => "reset",
         (true, true) => "closed",
         (true, false) | (false, true) => "half-closed",
-        _ if flow.syn_ack_ns != 0 => "established",
-        _ if flow.syn_ns != 0 => "syn",
-        _ => "midstream",
+        _ => match flow.handshake() {
+            Handshake::Complete => "established",
+            Handshake::SynAck => "syn-ack",
+            Handshake::Syn => "syn",
+            Handshake::Unseen => "midstream",
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every column says what it is, and is null exactly where it is undefined.
 
+use crate::support::{ethernet, ipv4, tcp};
 use arrow_array::{
     Array, RecordBatch,
     cast::AsArray,
@@ -351,6 +352,34 @@ fn a_time_that_is_unknown_or_after_2262_is_null() {
         for name in ["first_ts", "last_ts"] {
             assert!(batch.column_by_name(name).unwrap().is_null(0), "{name} of {record:?}");
         }
+    }
+}
+
+#[test]
+fn a_connection_is_established_with_the_ack_that_completes_its_handshake() {
+    let state = |frames: &[(u8, u8)], has_time: bool| {
+        let records = frames.iter().enumerate().map(|(i, &(from, flags))| {
+            let (to, ports) = if from == 1 { (2, (1000, 80)) } else { (1, (80, 1000)) };
+            let bytes = ethernet(0x0800, &ipv4(6, from, to, &tcp(ports, 7, flags, b"")));
+            let ts_ns = if has_time { 1_000_000 * (1 + i as u64) } else { 0 };
+            let wire_len = bytes.len() as u32;
+            let mut record = parse(&bytes, Stamp { ts_ns, wire_len, ..Stamp::default() });
+            if !has_time {
+                record.has.insert(Has::NO_TIME);
+            }
+            record
+        });
+        let batch = flows(&flow_rows(&records.collect::<Vec<_>>()), Profile::Core, 0);
+        assert_eq!(batch.num_rows(), 1);
+        batch.column_by_name("tcp_state").unwrap().as_string::<i32>().value(0).to_owned()
+    };
+    let (syn, syn_ack, ack) = ((1, 0x02), (2, 0x12), (1, 0x10));
+    for has_time in [true, false] {
+        assert_eq!(state(&[syn, syn], has_time), "syn");
+        // A flood of SYNs to a port that is open.
+        assert_eq!(state(&[syn, syn_ack, syn_ack], has_time), "syn-ack");
+        assert_eq!(state(&[syn, syn_ack, ack], has_time), "established");
+        assert_eq!(state(&[ack], has_time), "midstream");
     }
 }
 
