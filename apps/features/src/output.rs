@@ -27,7 +27,7 @@ use parquet::{
 };
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     io::{self, BufWriter, Seek, SeekFrom, Write},
     mem,
     path::Path,
@@ -479,20 +479,14 @@ fn restate_schema(path: &Path, schema: &Schema, stated: Vec<(String, String)>) -
         Ok(bytes)
     };
     let stated = stating(schema, &stated);
-    let again = path.with_extension("partial.again");
-    let copied = (|| {
-        let mut from = File::open(path)?;
-        let mut to = BufWriter::with_capacity(BUFFER_BYTES, File::create(&again)?);
-        to.write_all(&head(&stated)?)?;
-        from.seek(SeekFrom::Start(head(schema)?.len() as u64))?;
-        io::copy(&mut from, &mut to)?;
-        to.flush()?;
-        fs::rename(&again, path)
-    })();
-    if copied.is_err() {
-        let _ = fs::remove_file(&again);
-    }
-    copied
+    let mut from = File::open(path)?;
+    let (to, name) = PartialName::create(path)?;
+    let mut to = BufWriter::with_capacity(BUFFER_BYTES, to);
+    to.write_all(&head(&stated)?)?;
+    from.seek(SeekFrom::Start(head(schema)?.len() as u64))?;
+    io::copy(&mut from, &mut to)?;
+    to.flush()?;
+    name.map_or(Ok(()), PartialName::commit)
 }
 
 /// Writes what stands at the end of a format.

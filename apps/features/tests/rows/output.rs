@@ -269,6 +269,22 @@ fn two_runs_to_one_name_each_write_their_own_file() {
 }
 
 #[test]
+fn a_stream_that_is_written_again_is_written_over_nothing() {
+    let folder = Folder::new("again");
+    let [(_, batch), _] = batches();
+    let others = ["rows.arrows.partial.again", "rows.arrows.partial.partial"];
+    let led_to = folder.path("led to");
+    fs::write(&led_to, "theirs").unwrap();
+    others.iter().for_each(|name| symlink(&led_to, folder.path(name)).unwrap());
+    let path = folder.path("rows.arrows");
+    write(&path, Format::ArrowStream, &batch);
+    let reader = StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+    check_metadata(&reader.schema(), &batch.schema());
+    assert_eq!(fs::read_to_string(&led_to).unwrap(), "theirs");
+    assert_eq!(folder.names(), ["led to", "rows.arrows", others[0], others[1]]);
+}
+
+#[test]
 fn a_name_that_is_a_link_stays_one() {
     let folder = Folder::new("link");
     let [(_, batch), _] = batches();
