@@ -139,10 +139,19 @@ impl Reader {
     /// point was yielded.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        Ok(self.next_stamped()?.map(|(record, _)| record))
+    }
+
+    /// [`Reader::next_record`], and whether the capture has a time for it ([`RecordRef::has_time`]).
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn next_stamped(&mut self) -> Result<Option<(Record<'_>, bool)>, ReadError> {
         let Some(found) = self.find()? else {
             return Ok(None);
         };
-        Ok(Some(found.record(&self.stream.buffer)))
+        Ok(Some((found.record(&self.stream.buffer), found.has_time)))
     }
 
     /// The next records, at most `records_max` (and [`CHUNK_RECORDS_MAX`]), as a value that another thread can own;

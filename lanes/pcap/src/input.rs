@@ -3,12 +3,14 @@
 //!
 //! What must always hold: records come in file order; an error comes after all complete records before it. Time goes
 //! on from pass to pass: each further one starts [`LOOP_GAP_NS`] after the latest record so far and keeps its own
-//! distances, so that a flow table sees more traffic, not the past.
+//! distances, so that a flow table sees more traffic, not the past. A record without a time has the latest one before
+//! it, as a frame has no place for none.
 
 use crate::NAME;
 use laneway_capture::{Chunk, ReadError, Reader, Record};
 use laneway_core::LaneError;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 /// Time between the latest record of one pass over a capture and the earliest of the next.
@@ -71,14 +73,15 @@ impl Input {
     #[inline]
     pub(crate) fn read(&mut self, show: impl FnOnce(Record<'_>)) -> Result<bool, LaneError> {
         if let Some(first) = self.first.take() {
-            let record = first.records().next().expect("a chunk is never empty");
-            show(self.stamps.place(record));
+            let record = first.records().zip(first.have_time()).next();
+            let (record, has_time) = record.expect("a chunk is never empty");
+            show(self.stamps.place(record, has_time));
             return Ok(true);
         }
         loop {
-            let next = self.reader.next_record().map_err(|error| failure(&self.path, error))?;
-            if let Some(record) = next {
-                show(self.stamps.place(record));
+            let next = self.reader.next_stamped().map_err(|error| failure(&self.path, error))?;
+            if let Some((record, has_time)) = next {
+                show(self.stamps.place(record, has_time));
                 return Ok(true);
             }
             if !self.rewind()? {
@@ -104,24 +107,34 @@ impl Input {
 struct Stamps {
     /// Added to every time of this pass.
     shift_ns: u64,
-    /// The earliest time of this pass as its file has it, and the latest as it was shown.
-    span_ns: Option<(u64, u64)>,
+    /// The latest time that was shown, of all passes.
+    latest_ns: u64,
+    /// The earliest time of this pass as its file has it.
+    earliest_ns: Option<u64>,
+    /// This pass had a record.
+    has_shown: bool,
 }
 
 impl Stamps {
     #[inline]
-    fn place<'a>(&mut self, record: Record<'a>) -> Record<'a> {
+    fn place<'a>(&mut self, record: Record<'a>, has_time: bool) -> Record<'a> {
+        self.has_shown = true;
+        if !has_time {
+            return Record { ts_ns: self.latest_ns, ..record };
+        }
         let ts_ns = record.ts_ns.saturating_add(self.shift_ns);
-        let (earliest, latest) = self.span_ns.unwrap_or((record.ts_ns, ts_ns));
-        self.span_ns = Some((earliest.min(record.ts_ns), latest.max(ts_ns)));
+        self.latest_ns = self.latest_ns.max(ts_ns);
+        let earliest_ns = self.earliest_ns.unwrap_or(record.ts_ns);
+        self.earliest_ns = Some(earliest_ns.min(record.ts_ns));
         Record { ts_ns, ..record }
     }
 
     /// False when the pass had no record.
     fn next_pass(&mut self) -> bool {
-        let Some((earliest, latest)) = self.span_ns.take() else { return false };
-        self.shift_ns = latest.saturating_add(LOOP_GAP_NS) - earliest;
-        true
+        if let Some(earliest_ns) = self.earliest_ns.take() {
+            self.shift_ns = self.latest_ns.saturating_add(LOOP_GAP_NS) - earliest_ns;
+        }
+        mem::take(&mut self.has_shown)
     }
 }
 
@@ -162,7 +175,7 @@ mod tests {
         let mut stamps = Stamps::default();
         let mut pass = |times: &[u64]| {
             let placed: Vec<u64> =
-                times.iter().map(|&ts_ns| stamps.place(record(ts_ns)).ts_ns).collect();
+                times.iter().map(|&ts_ns| stamps.place(record(ts_ns), true).ts_ns).collect();
             assert!(stamps.next_pass());
             placed
         };
@@ -175,11 +188,29 @@ mod tests {
     }
 
     #[test]
+    fn a_record_without_a_time_has_the_latest_and_moves_no_pass() {
+        let mut stamps = Stamps::default();
+        let mut pass = || {
+            let records = [(0, false), (100, true), (0, false), (u64::MAX, false), (90, true)];
+            let placed =
+                records.map(|(ts_ns, has_time)| stamps.place(record(ts_ns), has_time).ts_ns);
+            assert!(stamps.next_pass());
+            placed
+        };
+        assert_eq!(pass(), [0, 100, 100, 100, 90]);
+        let start = 100 + LOOP_GAP_NS;
+        assert_eq!(pass(), [100, start + 10, start + 10, start + 10, start]);
+        let mut timeless = Stamps::default();
+        timeless.place(record(0), false);
+        assert!(timeless.next_pass(), "it had a record");
+    }
+
+    #[test]
     fn time_stops_at_the_end_of_its_range() {
         let mut stamps = Stamps::default();
-        stamps.place(record(0));
-        stamps.place(record(u64::MAX));
+        stamps.place(record(0), true);
+        stamps.place(record(u64::MAX), true);
         assert!(stamps.next_pass());
-        assert_eq!(stamps.place(record(5)).ts_ns, u64::MAX);
+        assert_eq!(stamps.place(record(5), true).ts_ns, u64::MAX);
     }
 }

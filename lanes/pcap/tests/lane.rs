@@ -176,6 +176,24 @@ fn link_layers_that_carry_ip_become_ethernet_and_others_are_counted() {
 }
 
 #[test]
+fn a_record_without_a_time_keeps_the_time_of_the_passes() {
+    let folder = Folder::new();
+    let ts_ns = 1_700_000_000_000_000_000;
+    let mut bytes = capture(&[(ts_ns, LinkType::Ethernet, &[5; 60])]);
+    // A simple packet block: kind, length, bytes on the wire, the frame, length.
+    let frame = vec![6; 60];
+    bytes.extend([3u32, 76, 60].map(u32::to_le_bytes).as_flattened());
+    bytes.extend(&frame);
+    bytes.extend(76u32.to_le_bytes());
+    let mut lane = open("pcap:loop=3", &[folder.file("simple", &bytes)]).expect("opens");
+    let (frames, error) = drain(&mut lane, |_, _| ());
+    assert!(error.is_none(), "{error:?}");
+    let times: Vec<u64> = frames.iter().map(|frame| frame.0).collect();
+    let pass = |n: u64| ts_ns + n * LOOP_GAP_NS;
+    assert_eq!(times, [pass(0), pass(0), pass(1), pass(1), pass(2), pass(2)]);
+}
+
+#[test]
 fn a_capture_without_any_frame_cannot_keep_the_worker() {
     let folder = Folder::new();
     let strange: Vec<_> =
