@@ -28,8 +28,9 @@ pub(crate) struct Input {
 impl Input {
     /// Opens `path` and reads its first record.
     pub(crate) fn open(path: &Path, passes: usize) -> Result<Input, LaneError> {
-        let is_file = path.metadata().is_ok_and(|file| file.is_file());
-        if passes > 1 && path.exists() && !is_file {
+        let is_stdin = path == Path::new("-");
+        let is_file = !is_stdin && path.metadata().is_ok_and(|file| file.is_file());
+        if passes > 1 && !is_file && (is_stdin || path.exists()) {
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
                 name: path.display().to_string(),

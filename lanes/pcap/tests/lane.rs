@@ -364,6 +364,7 @@ fn what_cannot_be_opened_is_refused_in_one_sentence_and_leaves_nothing() {
     says("pcap", &[header], "cut short at byte 0");
     says("pcap", &[], "give 1 to 32 captures");
     says("pcap:loop=2", &[PathBuf::from("/dev/null")], "leave out loop=");
+    says("pcap:loop=2", &[PathBuf::from("-")], "leave out loop=");
     let out = |name: &str| format!("pcap:out={}", folder.path(name).display());
     says(&out("no/folder/out"), std::slice::from_ref(&good), "folder");
     says(&out("good"), std::slice::from_ref(&good), "it is the capture to read");
