@@ -9,12 +9,16 @@
 use crate::NAME;
 use laneway_capture::{Chunk, ReadError, Reader, Record};
 use laneway_core::LaneError;
+use std::collections::BTreeSet;
 use std::io;
 use std::mem;
 use std::path::{Path, PathBuf};
 
 /// Time between the latest record of one pass over a capture and the earliest of the next.
 pub const LOOP_GAP_NS: u64 = 1_000_000;
+
+/// Link types that are named; a capture may have tens of thousands.
+const LINK_TYPES_MAX: usize = 16;
 
 pub(crate) struct Input {
     path: PathBuf,
@@ -49,16 +53,19 @@ impl Input {
         self.reader.format_name().expect("the first record was asked for")
     }
 
-    /// The link types of the interfaces described so far, each once.
+    /// The link types of the interfaces described so far, each once; those beyond [`LINK_TYPES_MAX`] as a number.
     pub(crate) fn links(&self) -> String {
-        let mut links: Vec<String> = Vec::new();
+        let mut met = BTreeSet::new();
+        let mut names: Vec<String> = Vec::new();
         for interface in self.reader.interfaces() {
-            let name = format!("{:?}", interface.link);
-            if !links.contains(&name) {
-                links.push(name);
+            if met.insert(interface.link.number()) && names.len() < LINK_TYPES_MAX {
+                names.push(format!("{:?}", interface.link));
             }
         }
-        links.join(" ")
+        if met.len() > names.len() {
+            names.push(format!("and {} more", met.len() - names.len()));
+        }
+        names.join(" ")
     }
 
     /// Packets that the capturing program reports as missed, where it reports them.

@@ -194,6 +194,22 @@ fn a_record_without_a_time_keeps_the_time_of_the_passes() {
 }
 
 #[test]
+fn a_capture_of_any_number_of_link_types_has_some_named() {
+    let folder = Folder::new();
+    let links: Vec<LinkType> = (1000..61_000).map(LinkType::Other).collect();
+    let mut writer = Writer::new(Vec::new(), Layout::Pcapng, &links).expect("valid links");
+    let data = [5; 60];
+    writer
+        .write(&Record { ts_ns: 1, interface: 0, link: links[0], wire_len: 60, data: &data })
+        .expect("a valid record");
+    let bytes = writer.finish().expect("memory does not fail");
+    let lane = open("pcap", &[folder.file("links", &bytes)]).expect("opens");
+    let fact = &lane.caps(PORT).facts["link_types"];
+    assert!(fact.starts_with("Other(1000) Other(1001) "), "{fact}");
+    assert!(fact.ends_with(" Other(1015) and 59984 more"), "{fact}");
+}
+
+#[test]
 fn a_capture_without_any_frame_cannot_keep_the_worker() {
     let folder = Folder::new();
     let strange: Vec<_> =
