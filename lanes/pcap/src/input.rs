@@ -74,7 +74,7 @@ impl Input {
             .interfaces()
             .iter()
             .filter_map(|interface| interface.dropped)
-            .reduce(|a, b| a + b)
+            .reduce(u64::saturating_add)
     }
 
     /// Shows the next record, or returns false at the end of the last pass.

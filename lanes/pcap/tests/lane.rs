@@ -210,6 +210,24 @@ fn a_capture_of_any_number_of_link_types_has_some_named() {
 }
 
 #[test]
+fn what_a_capture_says_that_it_missed_is_no_more_than_a_number_holds() {
+    let folder = Folder::new();
+    let mut writer =
+        Writer::new(Vec::new(), Layout::Pcapng, &[LinkType::Ethernet; 2]).expect("valid links");
+    let (link, data) = (LinkType::Ethernet, [5; 60]);
+    writer
+        .write(&Record { ts_ns: 1, interface: 0, link, wire_len: 60, data: &data })
+        .expect("valid");
+    for interface in [0, 1] {
+        writer.set_counts(interface, 9, u64::MAX).expect("the interface exists");
+    }
+    let bytes = writer.finish().expect("memory does not fail");
+    let mut lane = open("pcap", &[folder.file("missed", &bytes)]).expect("opens");
+    drain(&mut lane, |_, _| ());
+    assert_eq!(lane.caps(PORT).facts["capture_dropped"], u64::MAX.to_string());
+}
+
+#[test]
 fn a_capture_without_any_frame_cannot_keep_the_worker() {
     let folder = Folder::new();
     let strange: Vec<_> =
