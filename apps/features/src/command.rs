@@ -85,6 +85,14 @@ Examples:
         }
         let (mut config, mut output) = arguments.extract.plan()?;
         if on.lane.ports == Ports::Files {
+            if on.interfaces.len() > 1 {
+                return Err(Failure::input(format!(
+                    "{} captures on lane {} would be rows of one source, and one flow where two have the same \
+                     addresses; use `laneway features`, which tells captures apart",
+                    on.interfaces.len(),
+                    on.lane.name
+                )));
+            }
             on.interfaces.iter().try_for_each(|file| verb::keep(Path::new(file), output.file()))?;
         }
         config.disposition = disposition(arguments, on.lane)?;
@@ -288,6 +296,8 @@ mod tests {
         assert!(refused(&[], &[]).contains("give --on IFACE"));
         let in_kernel = refused(&["--in-kernel", "--level", "flow"], &["a.pcap"]);
         assert!(in_kernel.contains("lane pcap at level flow"), "{in_kernel}");
+        let two = refused(&[], &["a.pcap", "b.pcap"]);
+        assert!(two.contains("2 captures") && two.contains("laneway features"), "{two}");
     }
 
     #[test]

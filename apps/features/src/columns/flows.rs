@@ -106,7 +106,7 @@ pub(super) fn flow_identity(offset_ns: i64) -> Vec<Column<FlowRow>> {
     vec![
         number::<_, UInt16Type>(
             "source",
-            about("index", "which of the run's sources (schema metadata `sources`), from 0"),
+            about("index", "which of the captures (schema metadata `laneway.source.N`), from 0; 0 on a lane"),
             |r: &FlowRow| r.source,
         ),
         number::<_, Int64Type>(

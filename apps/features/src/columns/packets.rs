@@ -45,7 +45,10 @@ fn arrival(c: &mut Columns, offset_ns: i64) {
     ));
     c.push(number::<_, UInt16Type>(
         "source",
-        about("index", "which of the run's sources (schema metadata `sources`), from 0"),
+        about(
+            "index",
+            "which of the captures (schema metadata `laneway.source.N`), from 0; 0 on a lane",
+        ),
         |r: &PacketRow| r.source,
     ));
     c.push(number::<_, Int64Type>(
