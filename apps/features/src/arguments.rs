@@ -64,6 +64,7 @@ impl ExtractArguments {
     /// What is extracted and where it goes, checked as far as it can be without touching anything.
     pub(crate) fn plan(&self) -> Result<(Config, OutputPlan), Failure> {
         let format = self.output_format()?;
+        self.refuse_unused()?;
         let idle_ns = nanos(self.idle_timeout);
         let end_ns = match self.end_timeout {
             None => idle_ns.min(nanos(END_LINGER)),
@@ -92,6 +93,20 @@ impl ExtractArguments {
         output.fact("end_timeout_ns", config.limits.end_ns());
         output.fact("first_packets", config.first_packets);
         Ok((config, output))
+    }
+
+    /// What is of flow rows alone is refused where there are none.
+    fn refuse_unused(&self) -> Result<(), Failure> {
+        let flags = [
+            (self.profile == Profile::Full, "--profile full", "columns of flow rows"),
+            (self.first_packets > 0, "--first-packets", "packets of a flow"),
+        ];
+        match flags.into_iter().find(|(is_given, ..)| *is_given && self.level == Level::Packet) {
+            None => Ok(()),
+            Some((_, flag, what)) => Err(Failure::input(format!(
+                "{flag} cannot be used here: it keeps {what}; add --level flow"
+            ))),
+        }
     }
 
     fn output_format(&self) -> Result<Format, Failure> {

@@ -237,7 +237,13 @@ fn aggregation(
         return Ok(Aggregation::User);
     }
     if lane.carries.has(Shape::Kernel) && config.level == Level::Flow {
-        return Ok(Aggregation::Kernel);
+        return match config.first_packets {
+            0 => Ok(Aggregation::Kernel),
+            _ => Err(Failure::input(
+                "--first-packets cannot be used here: flows that are put together in the kernel keep no packet of \
+                 theirs; leave out --in-kernel",
+            )),
+        };
     }
     Err(Failure::input(format!(
         "--in-kernel puts flows together in an XDP program, and this is lane {} at level {}; use \
@@ -253,7 +259,7 @@ mod tests {
     use crate::ledger::tests::report;
     use clap::{Command, FromArgMatches};
     use laneway_core::{Counters, DropReason};
-    use laneway_kinds::LaneKind;
+    use laneway_kinds::{LaneKind, Shapes};
     use laneway_pcap::PcapKind;
     use laneway_spec::LaneSpec;
     use std::fs;
@@ -267,16 +273,20 @@ mod tests {
         report(Counters::default(), Counters::default())
     }
 
+    fn arguments(words: &[&str]) -> FeaturesArguments {
+        let command =
+            FeaturesArguments::augment_args(Command::new("features").no_binary_name(true));
+        let matches = command.try_get_matches_from(words).unwrap();
+        FeaturesArguments::from_arg_matches(&matches).unwrap()
+    }
+
     /// Calls `with` what these words and interfaces mean on lane pcap.
     fn on_pcap<T>(
         words: &[&str],
         interfaces: &[&str],
         with: impl FnOnce(Result<FeaturesRun<RowSinks>, Failure>, On<'_>) -> T,
     ) -> T {
-        let command =
-            FeaturesArguments::augment_args(Command::new("features").no_binary_name(true));
-        let matches = command.try_get_matches_from(words).unwrap();
-        let arguments = FeaturesArguments::from_arg_matches(&matches).unwrap();
+        let arguments = arguments(words);
         let spec: LaneSpec = "pcap".parse().unwrap();
         let interfaces: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
         let on = On { spec: &spec, lane: &PcapKind::FACTS, interfaces: &interfaces, workers: 1 };
@@ -298,6 +308,31 @@ mod tests {
         assert!(in_kernel.contains("lane pcap at level flow"), "{in_kernel}");
         let two = refused(&[], &["a.pcap", "b.pcap"]);
         assert!(two.contains("2 captures") && two.contains("laneway features"), "{two}");
+    }
+
+    #[test]
+    fn what_is_of_flows_alone_is_refused_where_there_are_none() {
+        for words in [["--first-packets", "8"], ["--profile", "full"]] {
+            let why = refused(&words, &["a.pcap"]);
+            assert!(why.starts_with(words[0]) && why.contains("add --level flow"), "{why}");
+            let of_flows = [&words[..], &["--level", "flow"]].concat();
+            on_pcap(&of_flows, &["a.pcap"], |run, _| assert!(run.is_ok(), "{words:?}"));
+        }
+    }
+
+    #[test]
+    fn flows_that_are_put_together_in_the_kernel_keep_no_packets() {
+        let lane = LaneFacts { carries: Shapes::KERNEL, ..PcapKind::FACTS };
+        let of = |words: &[&str], first_packets| {
+            let config = Config { level: Level::Flow, first_packets, ..Config::default() };
+            aggregation(&arguments(words), &lane, &config)
+        };
+        assert!(matches!(of(&["--in-kernel"], 0), Ok(Aggregation::Kernel)));
+        assert!(matches!(of(&[], 8), Ok(Aggregation::User)));
+        let Err(Failure::Because(Exit::BadInput, why)) = of(&["--in-kernel"], 8) else {
+            panic!("not refused");
+        };
+        assert!(why.contains("leave out --in-kernel"), "{why}");
     }
 
     #[test]

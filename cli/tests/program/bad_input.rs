@@ -30,6 +30,12 @@ fn wrong_words_are_answered_with_the_nearest_right_ones() {
         ("features a.pcap --end-timeout 3m", &["180000000000 ns", "idle timeout"]),
         ("features a.pcap --join", &["--join", "--level flow"]),
         ("features a.pcap --first-packets 33", &["33", "32"]),
+        ("features a.pcap --first-packets 8", &["--first-packets cannot", "--level flow"]),
+        ("features a.pcap --profile full", &["--profile full cannot", "--level flow"]),
+        (
+            "run features --lane xdp --on lo --level flow --in-kernel --first-packets 8",
+            &["--first-packets cannot", "--in-kernel"],
+        ),
         ("features a.pcap --flows-max 4000000000", &["4000000000", "use"]),
         ("features a.pcap -o rows.txt", &["rows.txt", "--format"]),
         ("run features --lane packet --on lo --workers 65", &["65", "--workers", "1..=64"]),

@@ -28,11 +28,12 @@ fn every_capture_is_rows_or_a_counted_reason_in_every_format() {
     let mut captures: Vec<_> =
         laneway_testkit::captures().into_iter().map(|file| file.path).collect();
     captures.extend([many, damaged].map(PathBuf::from));
-    for level in ["packet", "flow"] {
+    for (level, profile) in [("packet", "core"), ("flow", "full")] {
         let mut figures = Vec::new();
         for format in FORMATS {
             let out = folder.file(&format!("{level}.{format}"));
-            let options = ["features", "--json", "--level", level, "--profile", "full", "-o", &out];
+            let options =
+                ["features", "--json", "--level", level, "--profile", profile, "-o", &out];
             let output = RunOutput::of(command(options).args(&captures).output().unwrap());
             let json = output.json();
             // Ours, and perhaps others.
@@ -213,8 +214,8 @@ fn lane_pcap_and_the_offline_run_give_the_same_rows() {
     let folder = Folder::new();
     let (capture, all, one) = (folder.file("a.pcap"), folder.file("a.csv"), folder.file("b.csv"));
     fs::write(&capture, captures::udp(1000)).unwrap();
-    for level in ["packet", "flow"] {
-        let level = ["--level", level, "--idle-timeout", "50ms", "--first-packets", "4"];
+    for (level, first_packets) in [("packet", "0"), ("flow", "4")] {
+        let level = ["--level", level, "--idle-timeout", "50ms", "--first-packets", first_packets];
         let offline = ["features", &capture, "-o", &all, "--workers", "1"];
         RunOutput::of(command(offline).args(level).output().unwrap()).done();
         let lane = ["run", "features", "--lane", "pcap", "--on", &capture, "-o", &one];
