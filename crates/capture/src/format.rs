@@ -16,7 +16,8 @@
 //! 4.0 print the two fields side by side without judging them (`369.1000000`), and seconds plus fraction is the time
 //! they show. A pcapng simple packet block has no time: 0, counted.
 //!
-//! Bytes: a record longer than its file's stated snaplen keeps them all, as in Wireshark (libpcap cuts it).
+//! Bytes: a record longer than its file's stated snaplen keeps them all, as in Wireshark (libpcap cuts it). A frame
+//! check sequence is no part of a record, where the file says that there is one: neither of its bytes nor its lengths.
 
 pub(crate) mod error;
 mod pcap;
@@ -45,9 +46,9 @@ pub struct Record<'a> {
     pub interface: u32,
     /// What `data` starts with.
     pub link: LinkType,
-    /// Bytes the packet had on the wire; never less than `data.len()`.
+    /// Bytes the packet had on the wire, without frame check sequence; never less than `data.len()`.
     pub wire_len: u32,
-    /// The captured bytes.
+    /// The captured bytes, without frame check sequence where the file says that there is one.
     pub data: &'a [u8],
 }
 
@@ -72,6 +73,13 @@ pub struct RecordRef {
 }
 
 impl RecordRef {
+    /// Without the frame check sequence at its end, of which any part may be captured.
+    #[inline]
+    fn without_fcs(self, fcs_bytes: Option<u8>) -> RecordRef {
+        let wire_len = self.wire_len.saturating_sub(fcs_bytes.unwrap_or(0).into());
+        RecordRef { wire_len, len: self.len.min(wire_len), ..self }
+    }
+
     /// The record, with its bytes borrowed from `buffer`.
     ///
     /// # Panics
@@ -97,7 +105,7 @@ pub struct Interface {
     pub snaplen: u32,
     /// Section of the file it belongs to, from 0. Always 0 in classic pcap.
     pub section: u32,
-    /// Bytes of frame check sequence at the end of each record, where the file says so.
+    /// Bytes of frame check sequence behind each packet, where the file says so. Records are without them.
     pub fcs_bytes: Option<u8>,
     /// Packets received, from the latest interface statistics block (pcapng).
     pub received: Option<u64>,

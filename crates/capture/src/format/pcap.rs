@@ -37,6 +37,7 @@ pub(super) struct Pcap {
     unit_ns: u32,
     lengths: Lengths,
     link: LinkType,
+    fcs_bytes: Option<u8>,
 }
 
 pub(super) fn order_of(magic: [u8; 4]) -> Option<Order> {
@@ -81,7 +82,7 @@ impl Pcap {
             dropped: None,
             clock: pcapng::Clock::default(),
         };
-        Ok((Self { order, unit_ns, lengths, link }, interface))
+        Ok((Self { order, unit_ns, lengths, link, fcs_bytes }, interface))
     }
 
     #[inline]
@@ -120,7 +121,7 @@ impl Pcap {
             link: self.link,
             has_time: true,
         };
-        Ok(Step::Record { record, advance })
+        Ok(Step::Record { record: record.without_fcs(self.fcs_bytes), advance })
     }
 }
 
@@ -205,6 +206,24 @@ mod tests {
         assert!(records.next_record().unwrap().is_none());
         let interface = records.parser().interfaces()[0];
         assert_eq!((interface.link, interface.fcs_bytes), (LinkType::Ethernet, Some(4)));
+    }
+
+    #[test]
+    fn a_frame_check_sequence_is_no_part_of_a_record() {
+        let frame = [7; 64];
+        // Whole, cut within the sequence, cut in front of it, and of fewer bytes than it has.
+        for (len, wire_len, data, left) in
+            [(64, 64, 60, 60), (62, 64, 60, 60), (32, 64, 32, 60), (3, 3, 0, 0)]
+        {
+            let record = (1, 0, len as u32, wire_len, &frame[..len]);
+            let bytes = file(false, 0xa1b2_c3d4, (2, 4), 0x2400_0001, &[record, record]);
+            let mut records = Records::new(&bytes);
+            for _ in 0..2 {
+                let record = records.next_record().unwrap().unwrap();
+                assert_eq!((record.data, record.wire_len), (&frame[..data], left));
+            }
+            assert!(records.next_record().unwrap().is_none());
+        }
     }
 
     #[test]

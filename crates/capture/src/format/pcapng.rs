@@ -190,6 +190,7 @@ impl Pcapng {
         counts.records += 1;
         counts.lengths_raised += u64::from(record.wire_len < record.len);
         let record = RecordRef { wire_len: record.wire_len.max(record.len), ..record };
+        let record = record.without_fcs(interfaces[record.interface as usize].fcs_bytes);
         Ok(Step::Record { record, advance })
     }
 
@@ -556,6 +557,18 @@ mod tests {
         assert_eq!((record.ts_ns, record.wire_len, record.data), (0, 60, &b"abc"[..]));
         assert_eq!(records.parser().counts().times_missing, 1);
         assert_eq!(have_time(&bytes), [false]);
+    }
+
+    #[test]
+    fn a_frame_check_sequence_is_no_part_of_a_record() {
+        let builder = Builder::default().section().interface(1, 0, &[(OPTION_FCSLEN, &[4])]);
+        let bytes = builder.enhanced(0, 1, 64, &[7; 64]).enhanced(0, 2, 64, &[7; 61]).bytes;
+        let mut records = Records::new(&bytes);
+        for _ in 0..2 {
+            let record = records.next_record().unwrap().unwrap();
+            assert_eq!((record.wire_len, record.data), (60, &[7; 60][..]));
+        }
+        assert!(records.next_record().unwrap().is_none());
     }
 
     #[test]
