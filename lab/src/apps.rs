@@ -405,6 +405,7 @@ mod tests {
             segment_bytes,
             source: end(1).into(),
             destination: end(2).into(),
+            is_broadcast: false,
             ingress: PortId(0),
             ts_ns: 0,
         }

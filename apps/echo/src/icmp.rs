@@ -166,6 +166,7 @@ mod tests {
             segment_bytes: payload.len(),
             source: at(source),
             destination: at(destination),
+            is_broadcast: false,
             ingress: PortId(1),
             ts_ns: 1_000_000_000,
         }

@@ -78,7 +78,7 @@ impl UdpEcho {
     /// Why a train is not sent back, with the place where that is counted by fate.
     fn refusal(&mut self, datagram: &Datagram<'_>, count: u64) -> Option<(DropReason, &mut u64)> {
         let (source, destination) = (datagram.source, datagram.destination);
-        if !is_host(source.ip()) || is_group(destination.ip()) {
+        if !is_host(source.ip()) || is_group(destination.ip()) || datagram.is_broadcast {
             return Some((DropReason::Malformed, &mut self.fates.dropped_address));
         }
         // Port 0 asks for no answer (RFC 768).
@@ -170,6 +170,7 @@ mod tests {
             segment_bytes: payload.len(),
             source: source.parse().unwrap(),
             destination: destination.parse().unwrap(),
+            is_broadcast: false,
             ingress: PortId(3),
             ts_ns: 1_000_000_000,
         }
@@ -238,6 +239,14 @@ mod tests {
         ] {
             assert_eq!(answers(source, destination).dropped_address, 1, "{source} {destination}");
         }
+    }
+
+    #[test]
+    fn a_broadcast_to_a_subnet_is_not_answered() {
+        let ask =
+            Datagram { is_broadcast: true, ..datagram("10.0.0.1:5000", "10.0.0.255:7", b"x") };
+        let (echo, out) = run(UdpEchoConfig::default(), &[ask]);
+        assert_eq!((out.0.len(), echo.fates.dropped_address), (0, 1));
     }
 
     #[test]

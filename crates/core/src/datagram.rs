@@ -80,8 +80,10 @@ pub struct Datagram<'a> {
     pub segment_bytes: usize,
     /// Its sender.
     pub source: SocketAddr,
-    /// The address it was sent to: ours, or a multicast group.
+    /// The address it was sent to: ours, a multicast group, or a broadcast address.
     pub destination: SocketAddr,
+    /// It was sent to all hosts of a network, which the broadcast address of a subnet does not show.
+    pub is_broadcast: bool,
     /// The port that received it.
     pub ingress: PortId,
     /// When it was received, in the lane's clock domain.
@@ -158,6 +160,7 @@ pub trait DatagramOut {
 ///     segment_bytes: 5,
 ///     source,
 ///     destination: SocketAddr::from(([192, 0, 2, 9], 7)),
+///     is_broadcast: false,
 ///     ingress: PortId(0),
 ///     ts_ns: 0,
 /// };

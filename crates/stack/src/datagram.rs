@@ -80,6 +80,7 @@ struct Arrival {
     sum: Option<u16>,
     source: SocketAddr,
     destination: SocketAddr,
+    is_broadcast: bool,
     from: Mac,
 }
 
@@ -189,7 +190,8 @@ fn sort_burst(
                             counters.rx_frames += 1;
                             counters.rx_bytes += arrival.payload.len() as u64;
                         }
-                        arrivals.push(Arrival { frame: i, port, ..arrival.clone() });
+                        let is_broadcast = audience == Audience::Everybody;
+                        arrivals.push(Arrival { frame: i, port, is_broadcast, ..arrival.clone() });
                     }
                     continue;
                 }
@@ -276,6 +278,7 @@ fn read_udp(
         payload,
         source,
         destination,
+        is_broadcast: false,
         from: Ethernet::parse(frame).map_or([0; 6], |ethernet| ethernet.source),
     })
 }
@@ -311,6 +314,7 @@ impl<L: FrameLane> DatagramStack<L> {
                     segment_bytes: arrival.payload.len(),
                     source: arrival.source,
                     destination: arrival.destination,
+                    is_broadcast: arrival.is_broadcast,
                     ingress: arrival.port,
                     ts_ns: frame.ts_ns,
                 }

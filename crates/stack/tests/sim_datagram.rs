@@ -71,6 +71,7 @@ fn output(i: usize) -> SocketAddr {
 struct App {
     manner: Manner,
     seen: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+    broadcasts: usize,
     on_tick: Vec<(SocketAddr, Vec<u8>)>,
     /// The port that a tick sends through, if not the first.
     through: Option<PortId>,
@@ -91,6 +92,7 @@ impl DatagramApp for App {
             }
         }
         for datagram in batch {
+            self.broadcasts += usize::from(datagram.is_broadcast);
             self.seen.push((datagram.source, datagram.destination, datagram.payload.to_vec()));
             match self.manner {
                 Manner::Echo => out.forward(datagram, datagram.ingress, datagram.source),
@@ -164,6 +166,7 @@ impl Bench {
         let app = App {
             manner,
             seen: Vec::new(),
+            broadcasts: 0,
             on_tick: Vec::new(),
             through: None,
             counters: Counters::default(),
@@ -690,6 +693,19 @@ fn echo_request(from: &str, to: &str) -> Vec<u8> {
         if from.is_ipv4() { checksum::of(&message) } else { !sum(from, to, proto, &message) };
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
     framed(&packet(from, to, proto, 64, &message))
+}
+
+#[test]
+fn what_was_sent_to_all_hosts_is_shown_as_that() {
+    let mut bench = Bench::new(&all_ports(), Manner::Echo);
+    for (to, broadcasts) in
+        [("10.0.255.255:7", 1), ("255.255.255.255:7", 2), ("10.0.0.1:7", 2), ("[fd00::1]:7", 2)]
+    {
+        let from = if to.starts_with('[') { "[fd00::2]:999" } else { "10.0.0.2:999" };
+        bench.ask(&udp(from, to, b"x"));
+        assert_eq!(bench.app.broadcasts, broadcasts, "{to}");
+    }
+    assert_eq!(bench.app.seen.len(), 4);
 }
 
 #[test]

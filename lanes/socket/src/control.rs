@@ -29,6 +29,8 @@ pub(crate) struct Control {
 pub(crate) struct ControlInfo {
     /// The destination of the packet.
     pub(crate) destination: Option<IpAddr>,
+    /// That is a broadcast address.
+    pub(crate) is_broadcast: bool,
     /// Our own address that an answer should come from.
     pub(crate) answer_from: Option<IpAddr>,
     /// Bytes per datagram, if it is a train.
@@ -102,8 +104,12 @@ impl ControlInfo {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let Some(info) = data.first_chunk::<12>() else { return };
                 let [_, _, _, _, a, b, c, d, e, f, g, h] = *info;
-                self.answer_from = Some(Ipv4Addr::new(a, b, c, d).into());
-                self.destination = Some(Ipv4Addr::new(e, f, g, h).into());
+                let (own, destination) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
+                self.answer_from = Some(own.into());
+                self.destination = Some(destination.into());
+                // What was sent to one host was sent to our own address; 0: no route is known.
+                self.is_broadcast =
+                    own != destination && !own.is_unspecified() && !destination.is_multicast();
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 let Some(octets) = data.first_chunk::<16>() else { return };
@@ -186,6 +192,20 @@ mod tests {
         let bytes = control.write(None, Some("ff02::1".parse().expect("an address")));
         let info = control.read(bytes);
         assert!(info.destination.is_some() && info.answer_from.is_none());
+    }
+
+    #[test]
+    fn what_was_sent_to_another_address_than_ours_was_sent_to_many() {
+        for (destination, is_broadcast) in
+            [([10, 0, 0, 7], false), ([10, 0, 0, 255], true), ([239, 1, 2, 3], false)]
+        {
+            let mut info = [0; 12];
+            info[4..8].copy_from_slice(&[10, 0, 0, 7]);
+            info[8..].copy_from_slice(&destination);
+            let (mut control, mut at) = (Control::EMPTY, 0);
+            control.push(&mut at, libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+            assert_eq!(control.read(at).is_broadcast, is_broadcast, "{destination:?}");
+        }
     }
 
     proptest! {

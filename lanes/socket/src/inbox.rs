@@ -35,6 +35,7 @@ pub(crate) struct Arrival {
     pub(crate) source: SocketAddr,
     /// The address it was sent to, if the kernel was asked.
     pub(crate) destination: Option<IpAddr>,
+    pub(crate) is_broadcast: bool,
     /// Our address that an answer should come from, if the kernel was asked.
     pub(crate) answer_from: Option<IpAddr>,
     pub(crate) real_ns: Option<u64>,
@@ -148,13 +149,15 @@ impl Inbox {
                 continue;
             };
             let bytes = bytes - header_bytes;
-            let ControlInfo { destination, answer_from, segment_bytes, real_ns } = info;
+            let ControlInfo { destination, is_broadcast, answer_from, segment_bytes, real_ns } =
+                info;
             self.arrivals.push(Arrival {
                 at: i * self.stride_bytes + header_bytes,
                 bytes,
                 segment_bytes: segment_bytes.map_or(bytes, |segment| segment.min(bytes)),
                 source: self.without_port(source),
                 destination,
+                is_broadcast,
                 answer_from,
                 real_ns,
             });

@@ -215,6 +215,7 @@ impl UdpLane {
                     Some(ip) => with_ip(port.local, ip),
                     None => port.local,
                 },
+                is_broadcast: arrival.is_broadcast,
                 ingress: port.id,
                 ts_ns: stamp.unwrap_or(turn.now_ns),
             });

@@ -67,6 +67,8 @@ impl<'a> Message<'a> {
 pub(crate) struct Notes {
     /// The address a datagram was sent to (IP_PKTINFO, IPV6_PKTINFO).
     pub(crate) destination: Option<IpAddr>,
+    /// That is a broadcast address.
+    pub(crate) is_broadcast: bool,
     /// Bytes per datagram of a train (UDP_GRO).
     pub(crate) segment_bytes: Option<usize>,
     /// When the kernel stamped it, by CLOCK_REALTIME (SO_TIMESTAMPNS).
@@ -90,8 +92,15 @@ impl Notes {
             match (level, kind) {
                 // struct in_pktinfo: interface, local address, the header's destination.
                 (Some(libc::IPPROTO_IP), Some(libc::IP_PKTINFO)) => {
-                    let ip = data.get(8..).and_then(|ip| ip.first_chunk::<4>());
-                    notes.destination = ip.map(|ip| Ipv4Addr::from(*ip).into());
+                    if let Some(&[_, _, _, _, a, b, c, d, e, f, g, h]) = data.first_chunk() {
+                        let own = Ipv4Addr::new(a, b, c, d);
+                        let destination = Ipv4Addr::new(e, f, g, h);
+                        notes.destination = Some(destination.into());
+                        // What was sent to one host was sent to our own address; 0: no route is known.
+                        notes.is_broadcast = own != destination
+                            && !own.is_unspecified()
+                            && !destination.is_multicast();
+                    }
                 }
                 (Some(libc::IPPROTO_IPV6), Some(libc::IPV6_PKTINFO)) => {
                     let ip = data.first_chunk::<16>();
@@ -189,6 +198,17 @@ mod tests {
         };
         assert_eq!(Notes::parse(&[info.clone(), train.clone()].concat()), expected);
         assert_eq!(Notes::parse(&[train, info].concat()), expected);
+    }
+
+    #[test]
+    fn what_was_sent_to_another_address_than_ours_was_sent_to_many() {
+        for (destination, is_broadcast) in
+            [([10, 0, 0, 7], false), ([10, 0, 0, 255], true), ([239, 1, 2, 3], false)]
+        {
+            let info = [&[1, 0, 0, 0, 10, 0, 0, 7][..], &destination].concat();
+            let notes = Notes::parse(&note(libc::IPPROTO_IP, libc::IP_PKTINFO, &info));
+            assert_eq!(notes.is_broadcast, is_broadcast, "{destination:?}");
+        }
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl World {
             segment_bytes: question.payload.len(),
             source: question.source,
             destination: question.destination,
+            is_broadcast: false,
             ingress: PortId(0),
             ts_ns: 0,
         };

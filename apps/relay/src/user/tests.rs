@@ -226,6 +226,7 @@ fn datagram<'a>(bytes: &'a [u8], to: &str, from: &str, ingress: PortId) -> Datag
         segment_bytes: bytes.len(),
         source: from.parse().unwrap(),
         destination: to.parse().unwrap(),
+        is_broadcast: false,
         ingress,
         ts_ns: 0,
     }

@@ -32,6 +32,7 @@ pub(crate) fn datagram(bytes: &[u8], ts_ns: u64) -> Datagram<'_> {
         segment_bytes: bytes.len(),
         source: here,
         destination: here,
+        is_broadcast: false,
         ingress: PortId(0),
         ts_ns,
     }

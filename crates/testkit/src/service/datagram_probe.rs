@@ -53,6 +53,8 @@ pub struct Seen {
     pub source: SocketAddr,
     /// Its destination.
     pub destination: SocketAddr,
+    /// That is a broadcast address.
+    pub is_broadcast: bool,
     /// The port that received it.
     pub ingress: PortId,
     /// When, in the lane's clock domain.
@@ -173,6 +175,7 @@ impl DatagramApp for DatagramProbe {
                 segment_bytes: datagram.segment_bytes,
                 source: datagram.source,
                 destination: datagram.destination,
+                is_broadcast: datagram.is_broadcast,
                 ingress: datagram.ingress,
                 ts_ns: datagram.ts_ns,
             });

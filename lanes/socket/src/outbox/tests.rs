@@ -105,7 +105,8 @@ fn send_all(outbox: &mut Outbox<Fussy>, sends: &[(u16, Vec<u8>)]) {
 
 fn train(bytes: &[u8], segment_bytes: usize) -> Datagram<'_> {
     let (payload, source, destination) = (Payload::own(bytes), to(1), to(2));
-    Datagram { payload, segment_bytes, source, destination, ingress: PORT, ts_ns: 0 }
+    let is_broadcast = false;
+    Datagram { payload, segment_bytes, source, destination, is_broadcast, ingress: PORT, ts_ns: 0 }
 }
 
 fn sends(port: u16, count: u8, bytes: usize) -> Vec<(u16, Vec<u8>)> {
@@ -237,6 +238,7 @@ fn forward_second(manner: impl FnOnce(Datagram<'_>) -> Datagram<'_>) -> (Vec<u8>
         segment_bytes: 10,
         source: to(1),
         destination: None,
+        is_broadcast: false,
         answer_from: None,
         real_ns: None,
     });

@@ -129,6 +129,29 @@ fn to_and_from(seen: &[Seen]) -> Vec<(IpAddr, IpAddr)> {
 }
 
 #[test]
+fn a_broadcast_of_a_subnet_is_marked_and_a_datagram_to_this_host_is_not() {
+    let cable = match Cable::new() {
+        Ok(cable) => cable,
+        Err(reason) => return skip(reason),
+    };
+    let far = cable.far("10.78.0.2");
+    far.set_broadcast(true).expect("a socket may");
+    cable.near(|| {
+        let (mut lane, mut probe) = (lane(), DatagramProbe::new(Answer::Nothing));
+        let plan = PortPlan::at(everywhere(ip("0.0.0.0")));
+        lane.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+        for to in ["10.78.0.255", "10.78.0.1", "255.255.255.255"] {
+            far.send_to(b"x", at(ip(to))).expect("the far end sends");
+        }
+        serve(&mut lane, &mut probe, 3);
+        let seen: Vec<_> =
+            probe.seen.iter().map(|seen| (seen.destination.ip(), seen.is_broadcast)).collect();
+        let due = [("10.78.0.255", true), ("10.78.0.1", false), ("255.255.255.255", true)];
+        assert_eq!(seen, due.map(|(to, is_broadcast)| (ip(to), is_broadcast)));
+    });
+}
+
+#[test]
 fn a_thousand_groups_are_one_port_and_distinguished_by_destination() {
     const GROUPS: u16 = 1000;
     let cable = match Cable::new() {

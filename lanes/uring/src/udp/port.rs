@@ -98,6 +98,7 @@ impl Port {
             segment_bytes,
             source,
             destination: SocketAddr::new(ip, self.bound.port()),
+            is_broadcast: notes.is_broadcast,
             ingress: self.id,
             ts_ns: notes.real_ns.map_or(now_ns, |real_ns| wall_clock.monotonic(real_ns)),
         })

@@ -37,6 +37,7 @@ impl World {
             segment_bytes: bytes.len(),
             source: from.parse().unwrap(),
             destination: "10.0.0.9:6379".parse().unwrap(),
+            is_broadcast: false,
             ingress: PortId(0),
             ts_ns: 0,
         };
