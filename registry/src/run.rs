@@ -11,8 +11,9 @@ use laneway_core::{
     LaneError, PortId, StreamApp, StreamLane,
 };
 use laneway_engine::{
-    Control, HalfInFront, MonotonicClock, RunFailed, RunReport, Split, Worker, WorkerFailed,
-    WorkerId, Workers, pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split, run_streams,
+    Control, HalfInFront, MonotonicClock, PortReport, RunFailed, RunReport, Split, Worker,
+    WorkerFailed, WorkerId, Workers, pin_to_cpu, run_datagrams, run_frames, run_kernel, run_split,
+    run_streams,
 };
 use laneway_kinds::{
     AppKind, Asks, Conclude, GroupHolder, KernelOffer, LaneFacts, LaneKind, LinkAddresses, Opening,
@@ -73,19 +74,32 @@ pub struct Ran<R> {
 }
 
 impl<R: Report + Clone> Ran<R> {
-    /// What all workers left behind together, ports added up by their number; nothing if none began.
+    /// What all workers left behind together; nothing if none began. Ports of one number and label are one; others
+    /// stand side by side.
     pub fn together(&self) -> Option<(RunReport, R)> {
         let mut began = self.workers.iter().filter_map(|w| w.run.as_ref().zip(w.report.as_ref()));
         let (mut run, mut report) =
             began.next().map(|(run, report)| (run.clone(), report.clone()))?;
         for (other, others) in began {
-            for (port, more) in run.ports.iter_mut().zip(&other.ports) {
-                port.counters.merge(&more.counters);
-            }
+            add_ports(&mut run.ports, &other.ports);
             run.join(other);
             report.merge(others);
         }
         Some((run, report))
+    }
+}
+
+/// Adds the ports of another worker. A rule is one worker's alone, so one may have ports that another has not, or other
+/// ones in their places.
+fn add_ports(ports: &mut Vec<PortReport>, others: &[PortReport]) {
+    let known = ports.len();
+    for (at, other) in others.iter().enumerate() {
+        match ports[..known].get_mut(at) {
+            Some(port) if port.caps.label == other.caps.label => {
+                port.counters.merge(&other.counters);
+            }
+            _ => ports.push(other.clone()),
+        }
     }
 }
 
@@ -693,4 +707,77 @@ fn begin<'a>(facts: &LaneFacts, order: Order<'a>) -> Result<(&'a Control, IdlePo
         pin_to_cpu(cpu)?;
     }
     Ok((control, idle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_core::Counters;
+    use laneway_engine::Ended;
+
+    #[derive(Clone, Debug, Default)]
+    struct Nothing;
+
+    impl Report for Nothing {
+        fn merge(&mut self, _: &Self) {}
+    }
+
+    fn received(frames: u64) -> Counters {
+        let mut counters = Counters::default();
+        counters.rx_frames = frames;
+        counters
+    }
+
+    fn run_with(ports: &[(Option<&str>, u64)]) -> RunReport {
+        let port = |&(label, frames): &(Option<&str>, u64)| PortReport {
+            caps: CapsReport { label: label.map(str::to_owned), ..CapsReport::default() },
+            counters: received(frames),
+        };
+        RunReport {
+            lane: "socket".to_owned(),
+            ended: Ended::Stopped,
+            ports: ports.iter().map(port).collect(),
+            past: Counters::default(),
+            app: Counters::default(),
+            clock: ClockDomain::Monotonic,
+            started_ns: 0,
+            ended_ns: 0,
+            turns: 0,
+            waits: 0,
+            spun_ns: 0,
+            blocked_ns: 0,
+        }
+    }
+
+    fn together(workers: &[&[(Option<&str>, u64)]]) -> Vec<(Option<String>, u64)> {
+        let worker = |ports: &&[_]| WorkerRan {
+            cpu: None,
+            run: Some(run_with(ports)),
+            report: Some(Nothing),
+        };
+        let ran = Ran { workers: workers.iter().map(worker).collect(), failure: None };
+        let (run, _) = ran.together().expect("all began");
+        let port = |port: PortReport| (port.caps.label, port.counters.rx_frames);
+        run.ports.into_iter().map(port).collect()
+    }
+
+    /// A worker without a rule had no port, and what the other's ports counted was in no account.
+    #[test]
+    fn ports_that_only_a_later_worker_has_are_in_the_account() {
+        let only = [(Some("in"), 7), (Some("a"), 5), (Some("b"), 3)];
+        let counted = |ports: Vec<(Option<String>, u64)>| -> Vec<u64> {
+            ports.into_iter().map(|(_, frames)| frames).collect()
+        };
+        assert_eq!(counted(together(&[&[], &only])), [7, 5, 3]);
+        assert_eq!(counted(together(&[&only[..1], &only])), [14, 5, 3]);
+        assert_eq!(counted(together(&[&[], &[], &only])), [7, 5, 3]);
+    }
+
+    #[test]
+    fn ports_add_up_by_their_number_unless_their_labels_say_that_they_are_others() {
+        assert_eq!(together(&[&[(None, 1), (None, 2)], &[(None, 10)]]), [(None, 11), (None, 2)]);
+        let label = |label: &str| Some(label.to_owned());
+        let others = together(&[&[(Some("a"), 1)], &[(Some("b"), 2), (Some("b"), 4)]]);
+        assert_eq!(others, [(label("a"), 1), (label("b"), 2), (label("b"), 4)]);
+    }
 }
