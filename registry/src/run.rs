@@ -260,9 +260,14 @@ fn by_several<R: Report>(workers: &Workers, work: Work<'_, R>) -> Result<Ran<R>,
     let reports: Mutex<Vec<Option<R>>> = Mutex::new((0..workers.count()).map(|_| None).collect());
     let each = |worker: &Worker<'_>| -> Result<RunReport, WorkerFailed> {
         let (outcome, report) = work(worker.id, &worker.control, &|| worker.all_open())?;
+        let failure = report.failure();
         // Each worker writes its own entry, whole.
         reports.lock().unwrap_or_else(PoisonError::into_inner)[worker.id.0] = Some(report);
-        Ok(outcome?)
+        match (outcome?, failure) {
+            (run, None) => Ok(run),
+            // What the app could not do ends the others as well: the run was asked for all of it.
+            (run, Some(error)) => Err(RunFailed { error, report: Box::new(run) }.into()),
+        }
     };
     let (report, failure) = match workers.run(&each) {
         Ok(report) => (report, None),
@@ -713,7 +718,12 @@ fn begin<'a>(facts: &LaneFacts, order: Order<'a>) -> Result<(&'a Control, IdlePo
 mod tests {
     use super::*;
     use laneway_core::Counters;
-    use laneway_engine::Ended;
+    use laneway_engine::{Ended, Stop, usable_cpus};
+    use std::thread;
+    use std::time::Duration;
+
+    const LOOK: Duration = Duration::from_millis(1);
+    const LOOKS_MAX: usize = 10_000;
 
     #[derive(Clone, Debug, Default)]
     struct Nothing;
@@ -734,7 +744,7 @@ mod tests {
             counters: received(frames),
         };
         RunReport {
-            lane: "socket".to_owned(),
+            lane: "lane".to_owned(),
             ended: Ended::Stopped,
             ports: ports.iter().map(port).collect(),
             past: Counters::default(),
@@ -779,5 +789,47 @@ mod tests {
         let label = |label: &str| Some(label.to_owned());
         let others = together(&[&[(Some("a"), 1)], &[(Some("b"), 2), (Some("b"), 4)]]);
         assert_eq!(others, [(label("a"), 1), (label("b"), 2), (label("b"), 4)]);
+    }
+
+    #[derive(Clone, Debug)]
+    struct Fails(bool);
+
+    impl Report for Fails {
+        fn merge(&mut self, _: &Self) {}
+
+        fn failure(&self) -> Option<LaneError> {
+            let why = "port 5000 is taken".to_owned();
+            self.0.then(|| LaneError::Input { lane: "app".into(), name: "the rules".into(), why })
+        }
+    }
+
+    /// The app of the last of several workers failed, and the run ended without a word of it.
+    #[test]
+    fn an_app_that_fails_in_any_crew_ends_the_run_with_what_it_says() {
+        let cpus = usable_cpus().unwrap();
+        let here = Control::default();
+        for count in 0..=cpus.len().min(2) {
+            let several = (count > 0).then(|| Workers::new(&cpus[..count], Stop::new()).unwrap());
+            let alone = Crew::Here { control: &here, cpu: None };
+            let crew = several.as_ref().map_or(alone, Crew::Workers);
+            let last = count.saturating_sub(1);
+            let ran = crewed(crew, &|id, control, gate| {
+                gate()?;
+                // The others go on until they are asked to stop.
+                let is_over = || id.0 == last || control.stop.is_due(0);
+                assert!((0..LOOKS_MAX).any(|_| {
+                    thread::sleep(LOOK);
+                    is_over()
+                }));
+                Ok((Ok(run_with(&[(None, 1)])), Fails(id.0 == last)))
+            });
+            let ran = ran.unwrap();
+            let (worker, error) = ran.failure.as_ref().expect("the app's");
+            assert_eq!(worker.0, last);
+            assert!(error.to_string().contains("port 5000 is taken"), "{error}");
+            let all =
+                ran.workers.iter().all(|worker| worker.run.is_some() && worker.report.is_some());
+            assert!(all, "{ran:?}");
+        }
     }
 }

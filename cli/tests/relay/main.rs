@@ -665,6 +665,36 @@ fn two_workers_share_a_hundred_groups_and_every_datagram_leaves_once() {
     }
 }
 
+/// The worker that could not have its rule ended alone: the other went on with half of the rules, and the run ended well.
+#[test]
+fn a_rule_that_one_of_two_workers_cannot_have_ends_the_run_and_is_named() {
+    if laneway_engine::usable_cpus().is_ok_and(|cpus| cpus.len() < 2) {
+        return skip("two workers need two CPUs");
+    }
+    let Some(world) = World::new() else { return };
+    let bind = || UdpSocket::bind("192.0.2.1:5001").unwrap();
+    let _taken = world.relay.enter(bind).unwrap();
+    let rule = |input: &str| {
+        format!(
+            "[[rule]]\ninput = {{ {input} }}\n\
+             outputs = [ {{ destination = \"198.51.100.4:6000\", interface = \"out0\" }} ]\n"
+        )
+    };
+    let free = "interface = \"in0\", group = \"239.1.1.1\", port = 5000";
+    let both = [rule(free), rule("address = \"192.0.2.1\", port = 5001")];
+    let both = format!("allow = [\"198.51.100.0/24\"]\n{}", both.concat());
+    let rules = world.rules("rules.toml", &both);
+    for lane in ["socket", "uring"] {
+        let mut command = world.relay.command(LANEWAY);
+        command.args(["run", "relay", "--lane", lane, "--config", &rules, "--workers", "2"]);
+        let output = command.args(["--duration", "10"]).stdin(Stdio::null()).output().unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{lane}: {err}");
+        let why = err.lines().last().unwrap();
+        assert!(why.starts_with("laneway: ") && why.contains("192.0.2.1:5001"), "{lane}: {err}");
+    }
+}
+
 #[test]
 fn socat_sends_a_file_through_it_and_socat_receives_the_same() {
     if Command::new("socat").arg("-V").output().is_err() {
