@@ -665,7 +665,7 @@ fn two_workers_share_a_hundred_groups_and_every_datagram_leaves_once() {
     }
 }
 
-/// The worker that could not have its rule ended alone: the other went on with half of the rules, and the run ended well.
+/// The worker that could not have its rule ended alone: the other went on with half of the rules, and all ended well.
 #[test]
 fn a_rule_that_one_of_two_workers_cannot_have_ends_the_run_and_is_named() {
     if laneway_engine::usable_cpus().is_ok_and(|cpus| cpus.len() < 2) {

@@ -87,8 +87,13 @@ pub trait Lane {
     /// What `port` was asked for and what it obtained.
     fn caps(&self, port: PortId) -> &CapsReport;
 
-    /// The counters of `port`, the kernel's drops read afresh.
+    /// The counters of `port`, the kernel's drops read afresh. They are read while the lane works, too, and no drop is
+    /// taken back: what waits to be sent is none yet (see [`drop_unsent`](Self::drop_unsent)).
     fn counters(&mut self, port: PortId) -> Counters;
+
+    /// Drops what waits to be sent, and counts it under the reason for which it waits. Called when a run has ended, in
+    /// front of the last look at the counters: it will not leave any more. A lane that keeps nothing leaves this out.
+    fn drop_unsent(&mut self) {}
 }
 
 /// A lane of Ethernet frames: a port is one queue of an interface, a file, or a simulated link.

@@ -69,6 +69,7 @@ pub(crate) fn run<L: Lane, A: App>(
     let turn = Turn { now_ns: pace.read() };
     shape.close(lane, app, turn);
     app.on_stop(turn);
+    lane.drop_unsent();
     probe.count(lane, app.counters());
     match outcome {
         Ok(ended) => Ok(report(lane, app.counters(), &pace, ended, usize::MAX)),

@@ -184,6 +184,14 @@ impl<S: StreamLane, D: DatagramLane> Lane for Split<S, D> {
             (Whose::Datagrams(port) | Whose::Kernel(port), _) => self.datagrams.counters(port),
         }
     }
+
+    fn drop_unsent(&mut self) {
+        self.streams.drop_unsent();
+        self.datagrams.drop_unsent();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.drop_unsent();
+        }
+    }
 }
 
 /// Runs a stream app on both lanes until `control` says stop, the app wants to end, or nothing can come any more. At

@@ -5,7 +5,8 @@ mod nowhere;
 
 use laneway_core::{
     App, Burst, CapsReport, Clock, ClockDomain, Counters, Datagram, DatagramApp, DatagramLane,
-    DatagramOut, DatagramPorts, FrameApp, Lane, LaneError, PortId, Turn, Verdict, Wake,
+    DatagramOut, DatagramPorts, DropReason, Fill, FrameApp, Lane, LaneError, PortId, Turn, Verdict,
+    Wake,
 };
 use laneway_engine::{
     Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
@@ -133,6 +134,55 @@ fn a_run_over_frames_tells_every_frame_every_poll_and_every_wait() {
         // The one that finds that nothing will come is not counted.
         assert_eq!(empty + calls[&points::RECEIVE], 2 * (report.turns + 1));
     }
+}
+
+/// Sends all that it gets to fill.
+#[derive(Default)]
+struct Source(Counters);
+
+impl App for Source {
+    fn counters(&self) -> &Counters {
+        &self.0
+    }
+}
+
+impl FrameApp for Source {
+    fn on_burst(&mut self, _port: PortId, _burst: &mut Burst, _turn: Turn) {}
+
+    fn fill(&mut self, _port: PortId, burst: &mut Burst, _turn: Turn) -> Fill {
+        for i in 0..burst.len() {
+            assert!(burst.frame_mut(i).set_len(64));
+            burst.set_verdict(i, Verdict::Tx);
+        }
+        Fill::Again
+    }
+}
+
+fn dropped(happenings: &[Happening]) -> u64 {
+    sum(happenings, |what| match what {
+        What::Dropped { packets, .. } => packets,
+        _ => 0,
+    })
+}
+
+/// What waited at a tick was recorded as dropped, and again when as much waited at a later one.
+#[test]
+fn what_waits_to_be_sent_is_dropped_in_the_trace_when_the_run_ends() {
+    let (report, happenings) = traced("waits", |control| {
+        let stop = Stop::new().with_deadline_ns(100 * MS);
+        let spec = "sim:queue=8,delay_us=5000".parse().unwrap();
+        let (mut lane, world) = SimLane::open(&spec, 1).unwrap();
+        let (control, mut app) = (Control { stop, ..control }, Source::default());
+        run_frames(&mut lane, &mut app, &world.clock(), IdlePolicy::Spin, &control).unwrap()
+    });
+    let counters = report.counters();
+    assert!(counters.drops(DropReason::TxRefused) > 0, "nothing waits at the end: {counters:?}");
+    assert_eq!(dropped(&happenings), counters.lost());
+    let sent = sum(&happenings, |what| match what {
+        What::Send { sent, .. } => u64::from(sent),
+        _ => 0,
+    });
+    assert_eq!(sent, counters.tx_frames);
 }
 
 #[test]

@@ -129,9 +129,11 @@ impl Backlog {
         }
     }
 
-    /// Counts what waits: if the port ends now, it will not leave.
-    pub fn count_unsent(&self, counters: &mut Counters) {
-        counters.drop_many(self.why, (self.items.len() - self.in_flight) as u64);
+    /// Drops all that waits: it will not leave any more. What is with the kernel stays.
+    pub fn drop_unsent(&mut self, counters: &mut Counters) {
+        let unsent = self.items.split_off(self.in_flight);
+        counters.drop_many(self.why, unsent.len() as u64);
+        unsent.into_iter().for_each(|item| self.discard(item));
     }
 }
 
@@ -172,8 +174,10 @@ mod tests {
         assert_eq!(counters.lost(), 13);
         push(&mut backlog, &[2; 640], &mut counters);
         let mut unsent = Counters::default();
-        backlog.count_unsent(&mut unsent);
-        assert_eq!(unsent.drops(DropReason::TxSocketFull), 1);
+        backlog.drop_unsent(&mut unsent);
+        backlog.drop_unsent(&mut unsent);
+        assert_eq!(unsent.drops(DropReason::TxSocketFull), 1, "once");
+        assert!(backlog.is_empty() && backlog.bytes == 0);
     }
 
     #[test]
@@ -183,12 +187,14 @@ mod tests {
         backlog.lend(2);
         (4..8u8).for_each(|i| push(&mut backlog, &[i; 100], &mut counters));
         assert_eq!(left(&backlog), [0, 1, 5, 6, 7]);
-        let mut unsent = Counters::default();
-        backlog.count_unsent(&mut unsent);
-        assert_eq!((counters.lost(), unsent.lost()), (3, 3));
+        assert_eq!(counters.lost(), 3);
         backlog.pop();
         backlog.lend(0);
         push(&mut backlog, &[8; 200], &mut counters);
         assert_eq!(left(&backlog), [5, 6, 7, 8], "it was returned and was the oldest");
+        backlog.lend(1);
+        let mut unsent = Counters::default();
+        backlog.drop_unsent(&mut unsent);
+        assert_eq!((left(&backlog), unsent.lost()), (vec![5], 3));
     }
 }

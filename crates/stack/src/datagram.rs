@@ -28,7 +28,6 @@ use crate::{
     icmp::Refusal,
     ip::Packet,
     limit::RateLimit,
-    neighbour::Account,
     outbox::Books,
     ports::Ports,
     reset::Segment,
@@ -66,8 +65,6 @@ pub struct DatagramStack<L> {
     resets: RateLimit,
     /// What makes the kernel a member of groups.
     holder: Option<Box<dyn GroupHolder>>,
-    /// What ports count as sent and the lane, when the first port's counters were read, still had, and may send yet.
-    unsent: Vec<Account>,
 }
 
 /// A datagram in a frame of the burst.
@@ -110,7 +107,6 @@ impl<L: FrameLane> DatagramStack<L> {
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
             holder: None,
-            unsent: Vec::new(),
             host,
             lane,
         })
@@ -368,8 +364,6 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
 
     fn past(&self) -> Counters {
         let mut past = self.ports.past().clone();
-        let of_none = self.unsent.iter().filter(|account| self.ports.get(account.port).is_none());
-        of_none.for_each(|account| account.refuse(&mut past));
         if self.ports.ids().is_empty() {
             past.merge(&self.host.counters);
         }
@@ -409,21 +403,19 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     /// The first port carries besides its own what belongs to no port: frames that were for no port,
     /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
+        let is_first = self.ports.ids().first() == Some(&port);
+        let common = if is_first { self.common() } else { Counters::default() };
         self.take_back_refused();
         let Some(owner) = self.ports.get(port) else { return Counters::default() };
         let mut counters = owner.counters.clone();
-        if self.ports.ids().first() == Some(&port) {
-            self.unsent.clear();
-            let DatagramStack { host, lane, unsent, .. } = self;
-            merge_below(&mut counters, &host.counters, lane, |interface, refused| {
-                let sent = &host.outbox.sent()[interface];
-                sent.taken_back() + sent.each_unsent(refused, |account| unsent.push(account))
-            });
-        }
-        for unsent in self.unsent.iter().filter(|account| account.port == port) {
-            unsent.refuse(&mut counters);
-        }
+        counters.merge(&common);
         counters
+    }
+
+    /// A port has counted it as sent; now it is refused.
+    fn drop_unsent(&mut self) {
+        self.lane.drop_unsent();
+        self.take_back_refused();
     }
 }
 
@@ -539,6 +531,16 @@ impl<L: FrameLane> DatagramStack<L> {
         host.outbox.take_back_refused(lane, ports, &mut host.counters);
     }
 
+    /// What belongs to no port. First the ports give up what the lane refused: all that its counters say.
+    fn common(&mut self) -> Counters {
+        let DatagramStack { lane, host, ports, .. } = self;
+        let Host { outbox, counters, .. } = host;
+        let mut common =
+            below(lane, |interface, refused| outbox.take_back(interface, refused, ports, counters));
+        common.merge(counters);
+        common
+    }
+
     /// Goes on without an interface that is gone, while there is another.
     fn lose(&mut self, error: LaneError) -> Result<(), LaneError> {
         let LaneError::Gone { name, .. } = &error else { return Err(error) };
@@ -559,22 +561,21 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 }
 
-/// Adds what no port of a stack has to the counters of its first one. Frames and bytes are left out:
+/// What the lane below a stack counted and no port of the stack has. Frames and bytes are left out:
 /// the ports count datagrams, or bytes of streams; and of an interface's refusals, all of which it is shown, those that
 /// `counted_elsewhere` says ports count.
-pub(crate) fn merge_below<L: FrameLane>(
-    counters: &mut Counters,
-    own: &Counters,
+pub(crate) fn below<L: FrameLane>(
     lane: &mut L,
     mut counted_elsewhere: impl FnMut(usize, u64) -> u64,
-) {
-    counters.merge(own);
+) -> Counters {
+    let mut sum = Counters::default();
     for interface in 0..lane.ports() {
         let mut below = lane.counters(PortId(interface as u32));
         (below.rx_frames, below.rx_bytes, below.tx_frames, below.tx_bytes) = (0, 0, 0, 0);
         let refused = below.drops(DropReason::TxRefused);
         let elsewhere = counted_elsewhere(interface, refused);
         below.set_drops(DropReason::TxRefused, refused.saturating_sub(elsewhere));
-        counters.merge(&below);
+        sum.merge(&below);
     }
+    sum
 }

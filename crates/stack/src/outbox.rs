@@ -132,8 +132,22 @@ impl Outbox {
         own: &mut Counters,
     ) {
         for (interface, sent) in (0..).map(PortId).zip(&mut self.sent) {
-            take_back_refused(lane, interface, sent, ports, own);
+            take_back(lane.refused(interface), sent, ports, own);
         }
+    }
+
+    /// The same on one interface, of which the lane's counters name so many refusals: there may be more than it knows
+    /// without a system call. Gives how many were taken back so far.
+    pub(crate) fn take_back(
+        &mut self,
+        interface: usize,
+        refused: u64,
+        ports: &mut impl Books,
+        own: &mut Counters,
+    ) -> u64 {
+        let sent = &mut self.sent[interface];
+        take_back(refused, sent, ports, own);
+        sent.taken_back()
     }
 
     /// True when no interface is left.
@@ -287,7 +301,8 @@ impl Outbox {
                 // The failure may be another interface's.
                 let settled = lane.settle(interface);
                 outcome = outcome.and(settled);
-                take_back_refused(lane, interface, &mut sent[interface.index()], ports, own);
+                let refused = lane.refused(interface);
+                take_back(refused, &mut sent[interface.index()], ports, own);
                 if borrowed == 0 {
                     // No buffer is free: waiting for one here would stop the receiving side too.
                     for item in std::mem::take(&mut left) {
@@ -303,14 +318,8 @@ impl Outbox {
     }
 }
 
-fn take_back_refused<L: FrameLane>(
-    lane: &L,
-    interface: PortId,
-    sent: &mut Sent,
-    ports: &mut impl Books,
-    own: &mut Counters,
-) {
-    sent.take_back(lane.refused(interface), |account| {
+fn take_back(refused: u64, sent: &mut Sent, ports: &mut impl Books, own: &mut Counters) {
+    sent.take_back(refused, |account| {
         let counters = book(account, ports, own);
         match account {
             Some(account) => account.refuse(counters),

@@ -37,15 +37,6 @@ impl Sent {
         self.newest_last.drain(..beyond);
     }
 
-    /// Calls `unsent` with what a lane says at this moment was not sent, beyond what was taken back: it may be
-    /// offered again and leave. `refused` counts both. Returns how many of these some port counts.
-    pub(crate) fn each_unsent(&self, refused: u64, mut unsent: impl FnMut(Account)) -> u64 {
-        let waiting =
-            usize::try_from(refused.saturating_sub(self.taken_back)).unwrap_or(usize::MAX);
-        let newest = self.newest_last.iter().rev().take(waiting).flatten();
-        newest.map(|account| unsent(*account)).count() as u64
-    }
-
     /// Refusals that were taken back.
     pub(crate) fn taken_back(&self) -> u64 {
         self.taken_back
@@ -65,9 +56,6 @@ mod tests {
     fn the_newest_is_what_was_refused_and_each_once() {
         let mut sent = Sent::default();
         [of(0), None, of(1), of(2)].into_iter().for_each(|account| sent.push(account));
-        let mut waiting = Vec::new();
-        assert_eq!(sent.each_unsent(3, |account| waiting.push(account.port.0)), 2);
-        assert_eq!(waiting, [2, 1]);
         let mut lost = Vec::new();
         sent.take_back(3, |account| lost.push(account));
         assert_eq!((lost, sent.taken_back()), (vec![of(2), of(1), None], 3));

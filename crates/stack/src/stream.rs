@@ -17,7 +17,7 @@
 use crate::{
     ConnectionCounts, HostEvents, StackConfig,
     connections::Connections,
-    datagram::merge_below,
+    datagram::below,
     host::{Audience, Host, Sorted},
     icmp::Refusal,
     listen::{self, Listeners},
@@ -182,11 +182,15 @@ impl<L: FrameLane> Lane for StreamStack<L> {
         let mut counters = self.connections.counters[port.index()].clone();
         if port.index() == 0 {
             let StreamStack { host, lane, .. } = self;
-            merge_below(&mut counters, &host.counters, lane, |interface, _| {
-                host.outbox.sent()[interface].taken_back()
-            });
+            counters.merge(&host.counters);
+            let taken_back = |interface: usize, _| host.outbox.sent()[interface].taken_back();
+            counters.merge(&below(lane, taken_back));
         }
         counters
+    }
+
+    fn drop_unsent(&mut self) {
+        self.lane.drop_unsent();
     }
 }
 

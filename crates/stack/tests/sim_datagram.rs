@@ -444,11 +444,14 @@ fn what_a_fan_loses_has_a_reason_of_its_port() {
 
 #[test]
 fn what_the_lane_refuses_is_no_longer_counted_as_sent() {
-    refuses("sim:queue=100,delay_us=100");
-    refuses("sim:queue=100,delay_us=100,gather");
+    for spec in ["sim:queue=100,delay_us=100", "sim:queue=100,delay_us=100,gather"] {
+        refuses(spec, false);
+        refuses(spec, true);
+    }
 }
 
-fn refuses(spec: &str) {
+/// `ends`: before what waits in the lane has left.
+fn refuses(spec: &str, ends: bool) {
     const IN: usize = 100;
     // A copy in the frame that carried it, and one more; the link has room for half of them at a time.
     let manner = Manner::Many { outputs: 2, is_by_output: true };
@@ -464,10 +467,13 @@ fn refuses(spec: &str) {
     for _ in 0..3 {
         bench.stack.serve(&mut bench.app, &clock).unwrap();
     }
-    // A copy that the lane is to offer again is as good as refused, and not sent as well: the run may end here.
+    // A copy that the lane is to offer again counts as sent, and not as refused as well.
     let early = bench.stack.counters(PORT);
     let (sent, refused) = (early.tx_frames - before.tx_frames, early.drops(DropReason::TxRefused));
     assert_eq!(sent + refused, 2 * IN as u64, "{early:?}");
+    if ends {
+        bench.stack.drop_unsent();
+    }
     let mut out = Vec::new();
     for _ in 0..3 {
         bench.pass(1);
@@ -478,6 +484,10 @@ fn refuses(spec: &str) {
     let refused = counters.drops(DropReason::TxRefused);
     assert_eq!((bench.app.seen.len(), sent), (IN, out.len() as u64), "{counters:?}");
     assert!(refused > 0, "{counters:?}");
+    // What a lane gathers is of frames that were received: those do not wait.
+    let waited = ends && !spec.contains("gather");
+    let is_more = refused > early.drops(DropReason::TxRefused);
+    assert_eq!(is_more, waited, "what waits is a drop at the end alone: {early:?} {counters:?}");
     assert_eq!(sent + refused, 2 * IN as u64, "{counters:?}");
     assert_eq!(counters.tx_bytes, sent * 100, "{counters:?}");
 }

@@ -487,16 +487,15 @@ impl Lane for AfXdp {
             own.statistics = statistics;
         }
         let mut counters = self.plane.ports[port.index()].counters.clone();
-        // What is to be sent again has not been sent; if the run ends here, it never will be.
-        let (frames, bytes) = self.plane.ports[port.index()].to_send_again();
-        counters.tx_frames = counters.tx_frames.saturating_sub(frames);
-        counters.tx_bytes = counters.tx_bytes.saturating_sub(bytes);
-        counters.drop_many(DropReason::TxRefused, frames);
         count_kernel_drops(&mut counters, &own.statistics, own.zero_copy, own.multi_buffer);
         if own.finishes {
             own.report.fact("checksums_finished", own.finished);
         }
         counters
+    }
+
+    fn drop_unsent(&mut self) {
+        self.plane.drop_unsent();
     }
 }
 

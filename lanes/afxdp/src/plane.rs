@@ -276,6 +276,15 @@ impl Plane {
         take_back(counters, frames, bytes);
     }
 
+    /// Counts what is to be sent again as refused: it will not be.
+    pub(crate) fn drop_unsent(&mut self) {
+        for port in &mut self.ports {
+            let (frames, bytes) = port.to_send_again();
+            port.dropped.clear();
+            take_back(&mut port.counters, frames, bytes);
+        }
+    }
+
     /// In a call that began with `waiting` descriptors in the transmit ring of `port`, the driver dropped the frame
     /// that the kernel took last. One that `lend` provided is sent again, ahead of those behind it, if `keeps`; any
     /// other is counted as refused. A kernel that does not show after each call how far it got (`shows`) leaves

@@ -643,10 +643,15 @@ impl Lane for PacketLane {
         near.read_statistics();
         let mut counters = self.counters[port.index()].clone();
         counters.set_drops(DropReason::RxQueueFull, near.kernel_drops);
-        // What waits has not been sent; if the run ends here, it never will be.
-        let waiting = self.exits[port.index()].outbox.kept();
-        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
+    }
+
+    fn drop_unsent(&mut self) {
+        let PacketLane { ports, exits, counters, .. } = self;
+        for (exit, counters) in exits.iter_mut().zip(counters) {
+            exit.outbox.drop_kept(counters);
+            exit.outbox.returned().for_each(|loan| ports[loan.port].free.push(loan.frame));
+        }
     }
 }
 

@@ -73,6 +73,14 @@ impl Outbox {
         self.kept
     }
 
+    /// Gives up the frames that wait for room: they are counted as refused, and their buffers are done with.
+    pub(crate) fn drop_kept(&mut self, counters: &mut Counters) {
+        let kept = mem::take(&mut self.kept);
+        self.count = 0;
+        counters.drop_many(DropReason::TxRefused, kept as u64);
+        self.returned.extend(self.loans[..kept].iter().flatten());
+    }
+
     /// The buffers of borrowed frames that are done with, to be put back.
     pub(crate) fn returned(&mut self) -> impl Iterator<Item = Loan> + '_ {
         self.returned.drain(..)

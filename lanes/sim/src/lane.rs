@@ -227,10 +227,13 @@ impl Lane for SimLane {
         counters.set_drops(DropReason::LinkLoss, link.lost);
         counters.set_drops(DropReason::LinkQueueFull, link.queue_full);
         counters.set_drops(DropReason::RxTooLong, link.too_long);
-        // What waits has not been sent; if the run ends here, it never will be.
-        let waiting = self.waiting.iter().filter(|(egress, _)| *egress == port).count();
-        counters.drop_many(DropReason::TxRefused, waiting as u64);
         counters
+    }
+
+    fn drop_unsent(&mut self) {
+        for (egress, _) in self.waiting.drain(..) {
+            self.counters[egress.index()].drop_one(DropReason::TxRefused);
+        }
     }
 }
 

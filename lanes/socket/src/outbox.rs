@@ -132,13 +132,11 @@ impl Exit {
         self
     }
 
-    /// What was sent and dropped; what waits will not leave if the run ends here.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut counters = self.counters.clone();
-        if let Some(backlog) = &self.backlog {
-            backlog.count_unsent(&mut counters);
+    /// Drops what waits to be sent.
+    pub(crate) fn drop_unsent(&mut self) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.drop_unsent(&mut self.counters);
         }
-        counters
     }
 
     fn is_delayed(&self) -> bool {
@@ -224,6 +222,17 @@ impl<T: Transmit> Outbox<T> {
         }
         self.pieces = 0;
         self.own_used = 0;
+    }
+
+    /// Drops what waits to be sent by any exit.
+    pub(crate) fn drop_unsent(&mut self) {
+        let Outbox { delayed, exits, .. } = self;
+        for port in delayed.drain(..) {
+            if let Some(exit) = exits.get_mut(port) {
+                exit.drop_unsent();
+                exit.is_listed = false;
+            }
+        }
     }
 
     /// True while something waits that the kernel did not take.

@@ -325,12 +325,16 @@ impl Lane for UdpLane {
         owner.read_drops();
         let mut counters = owner.counters.clone();
         if let Some(exit) = self.outbox.exit(port) {
-            counters.merge(&exit.counters());
+            counters.merge(&exit.counters);
         }
         if is_first {
             counters.merge(&self.common);
         }
         counters
+    }
+
+    fn drop_unsent(&mut self) {
+        self.outbox.drop_unsent();
     }
 }
 
@@ -353,8 +357,9 @@ impl DatagramPorts for UdpLane {
         }
         port.read_drops();
         let mut counters = port.counters;
-        if let Some(exit) = self.outbox.close(id) {
-            counters.merge(&exit.counters());
+        if let Some(mut exit) = self.outbox.close(id) {
+            exit.drop_unsent();
+            counters.merge(&exit.counters);
         }
         self.hearing -= usize::from(port.hears_errors);
         self.ports.free(id);

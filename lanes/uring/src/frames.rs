@@ -625,6 +625,10 @@ impl Lane for UringFrames {
         near.caps.fact("buffers_in_use", near.buffers.in_use());
         counters
     }
+
+    fn drop_unsent(&mut self) {
+        (0..self.exits.queues.len()).for_each(|egress| self.refuse_again(egress));
+    }
 }
 
 impl FrameLane for UringFrames {

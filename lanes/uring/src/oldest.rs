@@ -78,9 +78,9 @@ impl Oldest {
         self.backlog.trim(counters);
     }
 
-    /// Counts what waits: if the port ends now, it will not leave.
-    pub(crate) fn count_unsent(&self, counters: &mut Counters) {
-        self.backlog.count_unsent(counters);
+    /// Drops all that waits: it will not leave any more.
+    pub(crate) fn drop_unsent(&mut self, counters: &mut Counters) {
+        self.backlog.drop_unsent(counters);
     }
 
     /// True when the kernel may be offered a message now.
@@ -365,7 +365,7 @@ mod tests {
                 world.oldest.turn(is_due);
             }
             let mut unsent = Counters::default();
-            world.oldest.count_unsent(&mut unsent);
+            world.oldest.drop_unsent(&mut unsent);
             let sent = world.sent.len() as u64;
             prop_assert!(world.sent.windows(2).all(|two| two[0] < two[1]), "{:?}", world.sent);
             prop_assert_eq!(world.counters.tx_frames, sent);

@@ -532,6 +532,7 @@ impl Core {
             port.counters.drop_one(DropReason::RxError);
         }
         self.buffers.publish();
+        port.drop_unsent();
         let counters = port.counters();
         let Port { receiving, socket, .. } = port;
         self.closing.push(Closing { id, receiving, socket: Some(socket) });

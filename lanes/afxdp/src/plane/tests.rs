@@ -464,11 +464,32 @@ fn a_borrowed_frame_that_is_not_back_yet_is_waited_for() {
     // SAFETY: the kernel is this test.
     unsafe { w.plane.driver_dropped(0, waiting, SHOWS, true) };
     assert_eq!(w.plane.ports[0].to_send_again(), (1, 60));
+    assert_eq!((w.counters(0).tx_frames, w.counters(0).lost()), (1, 0), "no drop yet");
     w.plane.lend(0, 1);
     assert!(w.plane.ports[0].burst.is_empty(), "it goes first");
     w.kernel_completes(0, 1);
     w.turn(0, Verdict::Drop);
     assert_eq!(w.kernel_transmits(0, 1).len(), 1);
+}
+
+#[test]
+fn a_borrowed_frame_that_is_not_back_at_the_end_is_refused_and_not_sent_again() {
+    let mut w = world();
+    w.plane.lend(0, 1);
+    assert!(w.plane.ports[0].burst.frame_mut(0).set_len(60));
+    w.decide(0, Verdict::Tx);
+    let waiting = w.plane.ports[0].rings.tx.waiting();
+    assert_eq!(w.kernel_transmits(0, 1).len(), 1);
+    // SAFETY: the kernel is this test.
+    unsafe { w.plane.driver_dropped(0, waiting, SHOWS, true) };
+    w.plane.drop_unsent();
+    w.plane.drop_unsent();
+    let c = w.counters(0);
+    assert_eq!((c.tx_frames, c.tx_bytes, c.drops(DropReason::TxRefused)), (0, 0, 1));
+    w.kernel_completes(0, 1);
+    w.turn(0, Verdict::Drop);
+    assert_eq!(w.kernel_transmits(0, 1).len(), 0);
+    w.check();
 }
 
 #[test]

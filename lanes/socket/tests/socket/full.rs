@@ -196,6 +196,24 @@ fn newest_arrive(sndbuf_bytes: Option<usize>, reason: DropReason) {
     assert_eq!(outputs.lane.due_ns(), None, "nothing waits any more");
 }
 
+/// It was counted as dropped at each look, and no longer when it had left.
+#[test]
+fn under_oldest_what_waits_is_dropped_when_the_run_ends_and_not_before() {
+    let oldest = WhenFull::Oldest { bytes: 10 * BYTES };
+    let mut outputs = match Outputs::new(oldest, None) {
+        Ok(outputs) => outputs,
+        Err(reason) => return skip(reason),
+    };
+    let sent: Vec<u8> = (1..=DATAGRAMS).collect();
+    outputs.send(&sent);
+    let (left, dropped) = outputs.slow();
+    assert!(left + dropped < u64::from(DATAGRAMS), "{left} left, {dropped} dropped, none waits");
+    outputs.lane.drop_unsent();
+    let at_end = outputs.slow();
+    assert_eq!(at_end, (left, u64::from(DATAGRAMS) - left));
+    assert_eq!(outputs.lane.due_ns(), None, "nothing waits any more");
+}
+
 #[test]
 fn what_is_longer_than_an_interface_takes_is_counted_by_its_output_and_not_cut() {
     // Beside the slow one, so that there is always room.

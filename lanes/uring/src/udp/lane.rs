@@ -95,6 +95,11 @@ impl Lane for UringUdp {
         }
         counters
     }
+
+    fn drop_unsent(&mut self) {
+        let Core { ports, delayed, .. } = &mut self.core;
+        delayed.retain(|id| ports.get_mut(*id).is_some_and(Port::drop_unsent));
+    }
 }
 
 impl DatagramPorts for UringUdp {

@@ -236,12 +236,17 @@ impl Port {
         });
     }
 
-    /// What was counted so far; what waits will not leave if the run ends here.
+    /// Drops what waits to be sent; true while some is with the kernel.
+    pub(super) fn drop_unsent(&mut self) -> bool {
+        let Some(oldest) = &mut self.oldest else { return false };
+        oldest.drop_unsent(&mut self.counters);
+        oldest.is_listed &= !oldest.is_empty();
+        oldest.is_listed
+    }
+
+    /// What was counted so far.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        if let Some(oldest) = &self.oldest {
-            oldest.count_unsent(&mut counters);
-        }
         counters.set_drops(DropReason::RxQueueFull, self.drops);
         counters
     }

@@ -285,19 +285,12 @@ fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
         let mut given = 0;
         // Lends nothing while frames wait, so the last turn finds that none does.
         for _ in 0..SPINS_MAX {
-            let burst = lane.lend(PORT, 64).expect("the lane lends");
-            if given == frames.len() && !burst.is_empty() {
+            let got = fill(&mut lane, &frames[given..]);
+            if given == frames.len() && got > 0 {
                 break;
             }
-            let count = burst.len().min(frames.len() - given);
-            for (i, bytes) in frames[given..given + count].iter().enumerate() {
-                let mut frame = burst.frame_mut(i);
-                assert!(frame.set_len(bytes.len()));
-                frame.bytes_mut().copy_from_slice(bytes);
-                frame.set_verdict(Verdict::Tx);
-            }
-            given += count;
-            lane.settle(PORT).expect("the lane settles");
+            given += got.min(frames.len() - given);
+            assert_eq!(lane.counters(PORT).lost(), 0, "{mode}: what waits is no drop");
         }
         // The queue may have had room again for frames behind the one that it refused.
         let mut left = world.far_ends[0].receive(frames.len());
@@ -306,7 +299,41 @@ fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
         let counters = lane.counters(PORT);
         assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{mode}");
         assert!(counters.tx_retries > 0, "{mode}: the queue was never full");
+        // When the run ends it is one.
+        let mut more = 0;
+        let is_full = (0..SPINS_MAX).any(|_| {
+            let got = fill(&mut lane, &frames);
+            more += got as u64;
+            got == 0
+        });
+        assert!(is_full && lane.counters(PORT).lost() == 0, "{mode}");
+        lane.drop_unsent();
+        let counters = lane.counters(PORT);
+        let refused = counters.drops(DropReason::TxRefused);
+        assert_eq!(
+            (counters.tx_frames + refused, counters.lost()),
+            (200 + more, refused),
+            "{mode}"
+        );
+        assert!(refused > 0, "{mode}");
+        let left = (counters.tx_frames - 200) as usize;
+        assert_eq!(world.far_ends[0].receive(left).len(), left, "{mode}");
+        assert_ne!(fill(&mut lane, &[]), 0, "{mode}: the buffers are back");
     }
+}
+
+/// Fills up to 64 frames of `lend` with the first of these and sends them; gives how many were got.
+fn fill(lane: &mut UringFrames, frames: &[Vec<u8>]) -> usize {
+    let burst = lane.lend(PORT, 64).expect("the lane lends");
+    let got = burst.len();
+    for (i, bytes) in frames.iter().enumerate().take(got) {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()));
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(Verdict::Tx);
+    }
+    lane.settle(PORT).expect("the lane settles");
+    got
 }
 
 #[test]
