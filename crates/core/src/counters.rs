@@ -188,6 +188,27 @@ impl Counters {
             self.drop_many(reason, n);
         }
     }
+
+    /// What was counted since these were read; nothing where a count is lower now.
+    #[must_use]
+    pub fn since(&self, before: &Counters) -> Counters {
+        let mut drops = self.drops;
+        for (now, before) in drops.iter_mut().zip(before.drops) {
+            *now = now.saturating_sub(before);
+        }
+        Counters {
+            rx_frames: self.rx_frames.saturating_sub(before.rx_frames),
+            rx_bytes: self.rx_bytes.saturating_sub(before.rx_bytes),
+            tx_frames: self.tx_frames.saturating_sub(before.tx_frames),
+            tx_bytes: self.tx_bytes.saturating_sub(before.tx_bytes),
+            tx_retries: self.tx_retries.saturating_sub(before.tx_retries),
+            passed: self.passed.saturating_sub(before.passed),
+            copies: self.copies.saturating_sub(before.copies),
+            polls_empty: self.polls_empty.saturating_sub(before.polls_empty),
+            waits: self.waits.saturating_sub(before.waits),
+            drops,
+        }
+    }
 }
 
 /// The form in files: drops by name, zeros left out.
@@ -261,5 +282,16 @@ mod tests {
         let mut sum = a.clone();
         sum.merge(&a);
         assert_eq!((sum.rx_frames, sum.copies, sum.drops(DropReason::TxRefused)), (2, 4, 2));
+    }
+
+    #[test]
+    fn what_was_counted_since_and_what_was_counted_before_add_up() {
+        let mut before = Counters { rx_frames: 1, tx_bytes: 2, waits: 3, ..Counters::default() };
+        before.drop_one(DropReason::TxRefused);
+        let more = Counters { rx_frames: 10, polls_empty: 4, ..before.clone() };
+        let mut now = before.clone();
+        now.merge(&more);
+        assert_eq!(now.since(&before), more);
+        assert_eq!(before.since(&now), Counters::default());
     }
 }

@@ -10,7 +10,7 @@
 use crate::{Control, ports::ports};
 use laneway_core::{Counters, DropReason, Lane, PortId};
 use laneway_tracer::{PointId, Recorder, points};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The hooks of one run.
 pub(crate) struct Probe(Option<Tracing>);
@@ -18,42 +18,44 @@ pub(crate) struct Probe(Option<Tracing>);
 /// The hooks of a run that is traced.
 pub(crate) struct Tracing {
     recorder: Recorder,
-    /// By port, at the last tick.
-    transmits: BTreeMap<PortId, Transmits>,
-    /// Packets lost by port and reason, as far as they are recorded.
-    drops: BTreeMap<(u8, DropReason), u64>,
+    /// What is recorded, as it was counted at the last tick.
+    recorded: BTreeMap<Source, Counters>,
+}
+
+/// Who counts. A trace tells fewer ports apart than there are, so its numbers are none to count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    App,
+    /// Ports that are there no more.
+    Closed,
+    Port(PortId),
+}
+
+impl Source {
+    /// Its port in a trace.
+    fn number(self) -> u8 {
+        match self {
+            Source::App | Source::Closed => NO_PORT,
+            Source::Port(port) => number(port),
+        }
+    }
 }
 
 /// Stands for no port: what the app dropped, or ports that are gone.
 const NO_PORT: u8 = u8::MAX;
 
-/// A lane's own count of what it was to send.
-#[derive(Clone, Copy, Default)]
-struct Transmits {
-    sent: u64,
-    refused: u64,
-}
-
-impl Transmits {
-    fn of(counters: &Counters) -> Transmits {
-        let refused = [
-            DropReason::TxRefused,
-            DropReason::TxSocketFull,
-            DropReason::TxInterfaceFull,
-            DropReason::LinkQueueFull,
-        ];
-        Transmits {
-            sent: counters.tx_frames,
-            refused: refused.into_iter().map(|reason| counters.drops(reason)).sum(),
-        }
-    }
-}
+/// Why a lane did not send what it was to send.
+const REFUSALS: [DropReason; 4] = [
+    DropReason::TxRefused,
+    DropReason::TxSocketFull,
+    DropReason::TxInterfaceFull,
+    DropReason::LinkQueueFull,
+];
 
 impl Probe {
     /// Takes the recorder that waits for this run, if one does.
     pub(crate) fn of(control: &Control) -> Probe {
-        let tracing =
-            |recorder| Tracing { recorder, transmits: BTreeMap::new(), drops: BTreeMap::new() };
+        let tracing = |recorder| Tracing { recorder, recorded: BTreeMap::new() };
         Probe(control.trace.take().map(tracing))
     }
 
@@ -112,39 +114,52 @@ impl Probe {
 
 impl Tracing {
     fn count(&mut self, lane: &mut dyn Lane, of_app: &Counters) {
-        let Tracing { recorder, transmits, drops } = self;
-        let mut record = |recorder: &mut Recorder, port: u8, counters: &Counters| {
-            let lost = counters.nonzero_drops().filter(|(reason, _)| !reason.is_asked_for());
-            for (reason, packets) in lost {
-                let before = drops.insert((port, reason), packets).unwrap_or(0);
-                if packets > before {
-                    let point = points::drop(reason as u8);
-                    recorder.dropped(port, point, packets - before, recorder.now());
-                }
+        let open = ports(lane);
+        self.forget_closed(&open);
+        self.record(Source::App, of_app.clone());
+        for port in open {
+            self.record(Source::Port(port), lane.counters(port));
+        }
+        self.record(Source::Closed, lane.past());
+    }
+
+    /// What ports have counted that are there no more is the lane's past by now: what is recorded of it must not be
+    /// recorded again, and the rest, behind their last tick, must be.
+    fn forget_closed(&mut self, open: &[PortId]) {
+        let open: BTreeSet<PortId> = open.iter().copied().collect();
+        let mut past = self.recorded.remove(&Source::Closed).unwrap_or_default();
+        self.recorded.retain(|source, counters| match source {
+            Source::Port(port) if !open.contains(port) => {
+                past.merge(counters);
+                false
             }
-        };
-        record(recorder, NO_PORT, of_app);
-        for port in ports(lane) {
-            let counters = lane.counters(port);
-            record(recorder, number(port), &counters);
-            let before = transmits.entry(port).or_default();
-            let now = Transmits::of(&counters);
-            let mut sent = now.sent.saturating_sub(before.sent);
-            let mut refused = now.refused.saturating_sub(before.refused);
-            *before = now;
+            _ => true,
+        });
+        self.recorded.insert(Source::Closed, past);
+    }
+
+    /// Records what was counted since the last time.
+    fn record(&mut self, source: Source, now: Counters) {
+        let Tracing { recorder, recorded } = self;
+        let before = recorded.entry(source).or_default();
+        let new = now.since(before);
+        *before = now;
+        for (reason, packets) in new.nonzero_drops().filter(|(reason, _)| !reason.is_asked_for()) {
             let at = recorder.now();
-            while sent + refused > 0 {
-                let some_sent = sent.min(u64::from(u16::MAX));
-                let some_refused = refused.min(u64::from(u16::MAX) - some_sent);
-                recorder.sent(
-                    number(port),
-                    (some_sent + some_refused) as u16,
-                    some_sent as u16,
-                    at,
-                );
-                sent -= some_sent;
-                refused -= some_refused;
-            }
+            recorder.dropped(source.number(), points::drop(reason as u8), packets, at);
+        }
+        if source == Source::App {
+            return;
+        }
+        let mut sent = new.tx_frames;
+        let mut refused: u64 = REFUSALS.iter().map(|&reason| new.drops(reason)).sum();
+        let at = recorder.now();
+        while sent + refused > 0 {
+            let some_sent = sent.min(u64::from(u16::MAX));
+            let some_refused = refused.min(u64::from(u16::MAX) - some_sent);
+            recorder.sent(source.number(), (some_sent + some_refused) as u16, some_sent as u16, at);
+            sent -= some_sent;
+            refused -= some_refused;
         }
     }
 

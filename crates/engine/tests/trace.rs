@@ -9,7 +9,7 @@ use laneway_core::{
     Wake,
 };
 use laneway_engine::{
-    Control, MonotonicClock, RunReport, Stop, Worker, Workers, run_datagrams, run_frames,
+    Control, MonotonicClock, RunReport, Stop, TICK_NS, Worker, Workers, run_datagrams, run_frames,
     usable_cpus,
 };
 use laneway_sim::SimLane;
@@ -19,7 +19,7 @@ use laneway_tracer::{
     Happening, PointId, Session, SessionOptions, ThreadInfo, TraceFile, TraceSlot, What, points,
 };
 use nowhere::{Nowhere, datagram};
-use std::{collections::BTreeMap, env, fs, path::PathBuf, process, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, env, fs, path::PathBuf, process, time::Duration};
 
 const MS: u64 = 1_000_000;
 
@@ -278,6 +278,99 @@ fn a_round_tells_the_apps_share_inside_it() {
         _ => 0,
     });
     assert_eq!(got, 30);
+}
+
+/// Ports beyond those that a trace tells apart, each with what it has lost.
+struct Losing {
+    ports: Vec<(PortId, u64)>,
+    past: u64,
+    closes: bool,
+    ticks: u32,
+    caps: CapsReport,
+}
+
+fn lost(packets: u64) -> Counters {
+    let mut counters = Counters::default();
+    counters.drop_many(DropReason::RxQueueFull, packets);
+    counters
+}
+
+impl Lane for Losing {
+    fn name(&self) -> &'static str {
+        "losing"
+    }
+    fn ports(&self) -> usize {
+        self.ports.len()
+    }
+    fn port(&self, at: usize) -> PortId {
+        self.ports[at].0
+    }
+    fn past(&self) -> Counters {
+        lost(self.past)
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Virtual
+    }
+    fn wait(&mut self, _timeout: Duration) -> Result<Wake, LaneError> {
+        Ok(Wake::Ready)
+    }
+    fn exhausted(&self) -> bool {
+        self.ticks == 5
+    }
+    fn caps(&self, _port: PortId) -> &CapsReport {
+        &self.caps
+    }
+    fn counters(&mut self, port: PortId) -> Counters {
+        lost(self.ports.iter().filter(|(id, _)| *id == port).map(|(_, packets)| packets).sum())
+    }
+}
+
+impl DatagramPorts for Losing {}
+
+impl DatagramLane for Losing {
+    fn serve<A: DatagramApp>(
+        &mut self,
+        _app: &mut A,
+        _clock: &impl Clock,
+    ) -> Result<usize, LaneError> {
+        Ok(0)
+    }
+    /// In the third tick the second port loses two more and is closed, and a port that loses four comes and goes.
+    fn tick<A: DatagramApp>(&mut self, _app: &mut A, _turn: Turn) -> Result<(), LaneError> {
+        self.ticks += 1;
+        if self.closes && self.ticks == 3 {
+            let (_, packets) = self.ports.remove(1);
+            self.past += packets + 2 + 4;
+        }
+        Ok(())
+    }
+}
+
+/// A clock on which every look is a tick later.
+struct Hasty(Cell<u64>);
+
+impl Clock for Hasty {
+    fn now_ns(&self) -> u64 {
+        self.0.replace(self.0.get() + TICK_NS)
+    }
+    fn domain(&self) -> ClockDomain {
+        ClockDomain::Virtual
+    }
+}
+
+/// Two ports had one account: each tick what one had lost more than the other was recorded again.
+#[test]
+fn what_many_ports_lost_is_recorded_once_also_of_those_that_are_closed() {
+    for (name, closes, all) in [("losing", false, 13), ("closing", true, 19)] {
+        let (report, happenings) = traced(name, |control| {
+            let ports = vec![(PortId(300), 10), (PortId(301), 3)];
+            let caps = CapsReport::default();
+            let mut lane = Losing { ports, past: 0, closes, ticks: 0, caps };
+            let (mut app, clock) = (Listener::default(), Hasty(Cell::new(0)));
+            run_datagrams(&mut lane, &mut app, &clock, IdlePolicy::Spin, &control).unwrap()
+        });
+        assert_eq!((report.counters().lost(), dropped(&happenings)), (all, all), "{name}");
+    }
 }
 
 #[test]
