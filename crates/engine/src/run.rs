@@ -57,6 +57,7 @@ pub(crate) fn run<L: Lane, A: App>(
     control: &Control,
 ) -> Result<RunReport, RunFailed> {
     assert_eq!(clock.domain(), lane.clock_domain(), "the worker's clock and lane {}", lane.name());
+    control.watch.begin();
     let mut pace = Pace::new(clock, idle);
     let mut probe = Probe::of(control);
     if let Some(bell) = &control.bell {
@@ -71,12 +72,12 @@ pub(crate) fn run<L: Lane, A: App>(
     app.on_stop(turn);
     lane.drop_unsent();
     probe.count(lane, app.counters());
+    let ended = outcome.as_ref().map_or(Ended::Failed, |&ended| ended);
+    let report = report(lane, app.counters(), &pace, ended, usize::MAX);
+    control.watch.end(report.clone());
     match outcome {
-        Ok(ended) => Ok(report(lane, app.counters(), &pace, ended, usize::MAX)),
-        Err(error) => {
-            let report = report(lane, app.counters(), &pace, Ended::Failed, usize::MAX);
-            Err(RunFailed { error, report: Box::new(report) })
-        }
+        Ok(_) => Ok(report),
+        Err(error) => Err(RunFailed { error, report: Box::new(report) }),
     }
 }
 

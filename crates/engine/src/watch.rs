@@ -1,7 +1,8 @@
 //! The way to look at a running worker from outside: ask, and at its next tick it publishes a report.
 //!
 //! Nothing is shared between requests, so a worker that is not watched pays one relaxed load per
-//! tick. The report is a copy; the worker goes on.
+//! tick. The report is a copy; the worker goes on. What must always hold: no look waits for a
+//! worker that has ended.
 
 use crate::RunReport;
 use std::{
@@ -23,8 +24,17 @@ struct Shared {
     wanted: AtomicBool,
     /// Ports that are looked at, at most.
     ports_max: AtomicUsize,
-    published: Mutex<Option<RunReport>>,
+    published: Mutex<Published>,
     arrived: Condvar,
+}
+
+/// What the worker has put there.
+#[derive(Debug, Default)]
+struct Published {
+    /// For the look that waits.
+    report: Option<RunReport>,
+    /// Once it has ended.
+    last: Option<RunReport>,
 }
 
 impl Default for Shared {
@@ -52,20 +62,26 @@ impl Watch {
 
     /// The worker's report as of its next tick, its [`Ended`](crate::Ended) being `Running`; what
     /// the app did in that tick is in it. `None` when the worker published nothing within
-    /// `timeout`: it has ended, or one of its turns takes that long.
+    /// `timeout`, because one of its turns takes that long, and at once when it has ended (see [`last`](Self::last)).
     ///
     /// One look at a time: of two at once, one may get nothing.
     pub fn look(&self, timeout: Duration) -> Option<RunReport> {
         let mut published = self.lock();
-        *published = None;
+        published.report = None;
         self.shared.wanted.store(true, Ordering::Relaxed);
+        let is_awaited = |it: &mut Published| it.report.is_none() && it.last.is_none();
         let (mut published, _) = self
             .shared
             .arrived
-            .wait_timeout_while(published, timeout, |report| report.is_none())
+            .wait_timeout_while(published, timeout, is_awaited)
             .unwrap_or_else(PoisonError::into_inner);
         self.shared.wanted.store(false, Ordering::Relaxed);
-        published.take()
+        published.report.take()
+    }
+
+    /// The report that a worker ended with, of as many ports as a look shows; `None` while it runs.
+    pub fn last(&self) -> Option<RunReport> {
+        self.lock().last.clone()
     }
 
     /// The worker's side, before it ticks its app: a request made before this sees what the app does
@@ -84,12 +100,24 @@ impl Watch {
 
     /// The worker's side, after the tick.
     pub(crate) fn publish(&self, report: RunReport) {
-        *self.lock() = Some(report);
+        self.lock().report = Some(report);
         self.shared.wanted.store(false, Ordering::Relaxed);
         self.shared.arrived.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<RunReport>> {
+    /// The worker's side, before its first turn: another run may have ended under the same control.
+    pub(crate) fn begin(&self) {
+        self.lock().last = None;
+    }
+
+    /// The worker's side, behind its last turn.
+    pub(crate) fn end(&self, mut report: RunReport) {
+        report.ports.truncate(self.ports_max());
+        self.lock().last = Some(report);
+        self.shared.arrived.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Published> {
         // A report is whole or absent, even behind a panic.
         self.shared.published.lock().unwrap_or_else(PoisonError::into_inner)
     }

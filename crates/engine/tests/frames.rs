@@ -474,7 +474,35 @@ fn a_running_worker_can_be_looked_at_and_a_stopped_one_cannot() {
     assert!(looks.iter().all(|look| look.ended == Ended::Running));
     assert!(looks[0].turns < looks[2].turns && looks[2].turns <= ended.turns);
     assert_eq!(looks.map(|look| look.ports.len()), [2, 1, 0]);
-    assert!(control.watch.look(Duration::from_millis(1)).is_none());
+    // At once: a test that waits for it does not end.
+    assert!(control.watch.look(Duration::MAX).is_none());
+    assert_eq!(control.watch.last(), Some(RunReport { ports: Vec::new(), ..ended }));
+}
+
+/// A look that waited when the worker ended waited for as long as it may, and with it who asked.
+#[test]
+fn the_end_of_a_worker_ends_a_look_that_waits_for_it() {
+    let (mut lane, world) = open("sim", 1);
+    world.finish();
+    let control = Control::default();
+    let outside = control.clone();
+    let (begins, begun) = std::sync::mpsc::channel();
+    let looker = std::thread::spawn(move || {
+        begins.send(()).expect("the test waits for it");
+        (outside.watch.look(Duration::MAX), outside.watch.last())
+    });
+    begun.recv().expect("the looker begins");
+    let ended = run(&mut lane, &world, &mut Probe::default(), IdlePolicy::Block, &control);
+    let (look, last) = looker.join().expect("the looker does not panic");
+    assert!(look.is_none_or(|look| look.ended == Ended::Running));
+    assert!(last.is_none_or(|last| last == ended));
+    // A control that is used again is that of a running worker again.
+    let (mut lane, world) = open("sim", 1);
+    let stop = Stop::new();
+    stop.request();
+    let again = Control { stop, watch: control.watch.clone(), ..Control::default() };
+    let again = run(&mut lane, &world, &mut Probe::default(), IdlePolicy::Block, &again);
+    assert_eq!(control.watch.last(), Some(again));
 }
 
 /// Rings its own bell with every burst, and remembers when it was called for it.

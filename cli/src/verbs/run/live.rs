@@ -120,7 +120,7 @@ impl Live<'_> {
         let interfaces: Vec<&str> = self.interfaces.iter().map(String::as_str).collect();
         let order =
             |crew| Order { spec: self.spec, interfaces: &interfaces, force: self.force, crew };
-        let ran = match self.cpus {
+        let (ran, ended) = match self.cpus {
             None => {
                 let trace = trace.slot(0, self.cpu)?;
                 let control = Control { stop: stop.clone(), trace, ..Control::default() };
@@ -145,19 +145,21 @@ impl Live<'_> {
         gate.map_or(Ok(()), |gate| gate.outcome())?;
         let Opened { ports, started, .. } =
             state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
+        let elapsed = started.map_or(Duration::ZERO, |started| ended - started);
         Ok(ran.map(|ran| Finished { ran, ports, elapsed }))
     }
 
-    /// Does the work of the run while what it counts is shown, if it is to be.
+    /// Does the work of the run while what it counts is shown, if it is to be; also says when the work had ended.
     fn shown<A: AppCommand<Report: Clone>, R>(
         &self,
         run: &A::Run,
         places: &[String],
         watches: Vec<Watch>,
         work: impl FnOnce() -> R,
-    ) -> Result<R, Failure> {
-        let Some(endpoint) = self.metrics else { return Ok(work()) };
+    ) -> Result<(R, Instant), Failure> {
+        // A client that is being answered may outlast it.
+        let timed = || (work(), Instant::now());
+        let Some(endpoint) = self.metrics else { return Ok(timed()) };
         let figures = Figures::new(A::FACTS.name, self.spec, places, watches);
         let page = || figures.page(|page| A::metrics(run, page));
         thread::scope(|scope| {
@@ -168,7 +170,7 @@ impl Live<'_> {
                 None => serve(),
             };
             let _serving = serving.map_err(Failure::input)?;
-            Ok(work())
+            Ok(timed())
         })
     }
 

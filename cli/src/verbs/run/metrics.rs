@@ -44,7 +44,7 @@ impl<'a> Figures<'a> {
     pub(super) fn page(&self, own: impl FnOnce(&mut Page)) -> String {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         for (last, watch) in last.iter_mut().zip(&self.watches) {
-            if let Some(now) = watch.look(LOOK_WAIT) {
+            if let Some(now) = watch.look(LOOK_WAIT).or_else(|| watch.last()) {
                 *last = Some(now);
             }
         }
