@@ -4,7 +4,7 @@
 use crate::{
     Control, Ended, PortReport, RunFailed, RunReport, idle::Pace, ports::ports, probe::Probe,
 };
-use laneway_core::{App, Bell, Clock, Counters, Lane, LaneError, Turn};
+use laneway_core::{App, Bell, Clock, ClockDomain, Counters, Lane, LaneError, Turn};
 use laneway_spec::IdlePolicy;
 use laneway_tracer::points;
 
@@ -89,6 +89,8 @@ fn turns<L: Lane, A: App, C: Clock>(
     control: &Control,
     probe: &mut Probe,
 ) -> Result<Ended, LaneError> {
+    // Where time is what a file says, the worker's own clock stands still, and there is no tick to answer a look in.
+    let stands_still = pace.clock.domain() == ClockDomain::Unix;
     loop {
         if control.stop.is_due(pace.now_ns) {
             return Ok(Ended::Stopped);
@@ -104,22 +106,18 @@ fn turns<L: Lane, A: App, C: Clock>(
             probe.called(points::APP_TICK, began, 0);
         }
         let worked = shape.turn(lane, app, pace, probe)?;
-        if pace.tick_is_due(app.due_ns()) {
-            let watched = control.watch.is_wanted();
+        let is_tick = pace.tick_is_due(app.due_ns());
+        let is_looked_at = (is_tick || stands_still) && control.watch.is_wanted();
+        if is_tick {
             let began = probe.now();
             shape.tick(lane, app, Turn { now_ns: pace.now_ns })?;
             probe.called(points::APP_TICK, began, 0);
             probe.count(lane, app.counters());
-            if watched {
-                let ports_max = control.watch.ports_max();
-                control.watch.publish(report(
-                    lane,
-                    app.counters(),
-                    pace,
-                    Ended::Running,
-                    ports_max,
-                ));
-            }
+        }
+        if is_looked_at {
+            let ports_max = control.watch.ports_max();
+            let now = report(lane, app.counters(), pace, Ended::Running, ports_max);
+            control.watch.publish(now);
         }
         if worked {
             pace.worked();

@@ -1,8 +1,8 @@
 //! The way to look at a running worker from outside: ask, and at its next tick it publishes a report.
 //!
 //! Nothing is shared between requests, so a worker that is not watched pays one relaxed load per
-//! tick. The report is a copy; the worker goes on. What must always hold: no look waits for a
-//! worker that has ended.
+//! tick; where the clock stands still, per turn. The report is a copy; the worker goes on. What must
+//! always hold: no look waits for a worker that has ended.
 
 use crate::RunReport;
 use std::{

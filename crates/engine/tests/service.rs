@@ -541,6 +541,69 @@ fn a_running_worker_can_be_looked_at() {
     }
 }
 
+/// A lane whose time is what its file says: the worker's clock stands still, and it never ticks.
+#[derive(Default)]
+struct OfFile(CapsReport);
+
+impl Lane for OfFile {
+    fn name(&self) -> &'static str {
+        "file"
+    }
+    fn ports(&self) -> usize {
+        1
+    }
+    fn clock_domain(&self) -> ClockDomain {
+        ClockDomain::Unix
+    }
+    fn wait(&mut self, _: Duration) -> Result<Wake, LaneError> {
+        Ok(Wake::Ready)
+    }
+    fn caps(&self, _: PortId) -> &CapsReport {
+        &self.0
+    }
+    fn counters(&mut self, _: PortId) -> Counters {
+        Counters::default()
+    }
+}
+
+impl DatagramPorts for OfFile {}
+
+impl DatagramLane for OfFile {
+    fn serve<A: DatagramApp>(&mut self, _: &mut A, _: &impl Clock) -> Result<usize, LaneError> {
+        Ok(1)
+    }
+    fn tick<A: DatagramApp>(&mut self, _: &mut A, _: Turn) -> Result<(), LaneError> {
+        panic!("no time passes")
+    }
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn domain(&self) -> ClockDomain {
+        ClockDomain::Unix
+    }
+}
+
+/// Each look at it lasted as long as a look may.
+#[test]
+fn a_worker_whose_clock_stands_still_answers_a_look() {
+    let control = Control::default();
+    let outside = control.clone();
+    let looker = std::thread::spawn(move || {
+        let look = outside.watch.look(Duration::from_secs(60));
+        outside.stop.request();
+        look
+    });
+    let (mut lane, mut app) = (OfFile::default(), Probe::default());
+    run_datagrams(&mut lane, &mut app, &Still, IdlePolicy::Spin, &control).unwrap();
+    let look = looker.join().expect("the looker does not panic");
+    assert_eq!(look.map(|look| look.ended), Some(Ended::Running));
+}
+
 #[test]
 fn behind_a_bell_come_the_ports_of_datagrams_and_a_tick() {
     for (shape, wanted) in [

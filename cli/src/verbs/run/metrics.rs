@@ -1,8 +1,8 @@
 //! What a running app counts, put together while a client reads it.
 //!
 //! A worker publishes a copy of its counters at its next tick, and only when asked ([`Watch`]): nothing is locked or
-//! shared where frames are. A worker's last report stays until the next: one that has ended, or whose clock stands
-//! still because it reads files, is shown as it was last heard of.
+//! shared where frames are. A worker's last report stays until the next: one that has ended, or takes longer than a
+//! look for a turn, is shown as it was last heard of.
 
 use laneway_core::Counters;
 use laneway_engine::Watch;
