@@ -740,6 +740,7 @@ mod tests {
 
     fn run_with(ports: &[(Option<&str>, u64)]) -> RunReport {
         let port = |&(label, frames): &(Option<&str>, u64)| PortReport {
+            id: PortId(0),
             caps: CapsReport { label: label.map(str::to_owned), ..CapsReport::default() },
             counters: received(frames),
         };

@@ -223,7 +223,7 @@ impl Report for Ledger {
 pub(crate) mod tests {
     use super::*;
     use laneway_core::{
-        CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, MapValue, Turn,
+        CapsReport, ClockDomain, Counters, KernelApp, KernelMaps, LaneError, MapValue, PortId, Turn,
     };
     use laneway_flow::{EndedFlow, Record};
     use laneway_kinds::{Ended, PortReport};
@@ -273,7 +273,7 @@ pub(crate) mod tests {
         RunReport {
             lane: "lane".to_owned(),
             ended: Ended::Stopped,
-            ports: vec![PortReport { caps: CapsReport::default(), counters: lane }],
+            ports: vec![PortReport { id: PortId(0), caps: CapsReport::default(), counters: lane }],
             past: Counters::default(),
             app,
             clock: ClockDomain::Monotonic,

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::compile::Bounds;
-    use laneway_core::{CapsReport, ClockDomain, Counters};
+    use laneway_core::{CapsReport, ClockDomain, Counters, PortId};
     use laneway_kinds::{Ended, LaneFacts, LaneKind};
     use laneway_packet::PacketKind;
 
@@ -287,7 +287,7 @@ mod tests {
         counters[0].rx_frames = 3;
         counters[1].tx_frames = 1;
         counters[1].set_drops(DropReason::TxRefused, 1);
-        let port = |counters| PortReport { caps: CapsReport::default(), counters };
+        let port = |counters| PortReport { id: PortId(0), caps: CapsReport::default(), counters };
         let lane = RunReport {
             lane: "packet".to_owned(),
             ended: Ended::Stopped,

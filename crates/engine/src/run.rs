@@ -147,10 +147,10 @@ fn report(
     let ports = ports(lane)
         .into_iter()
         .take(ports_max)
-        .map(|port| {
+        .map(|id| {
             // In this order: a lane writes facts when it is asked for counters.
-            let counters = lane.counters(port);
-            PortReport { caps: lane.caps(port).clone(), counters }
+            let counters = lane.counters(id);
+            PortReport { id, caps: lane.caps(id).clone(), counters }
         })
         .collect();
     pace.report(lane.name(), ended, (ports, lane.past()), of_app)

@@ -1,6 +1,6 @@
 //! What a run leaves behind at every end.
 
-use laneway_core::{CapsReport, ClockDomain, Counters, LaneError};
+use laneway_core::{CapsReport, ClockDomain, Counters, LaneError, PortId};
 use serde::Serialize;
 
 /// Why a run ended; a later one is the more severe.
@@ -22,6 +22,9 @@ pub enum Ended {
 /// What one port obtained and counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortReport {
+    /// Which port of its worker's lane it is: by it two looks at one worker tell its ports apart.
+    #[serde(skip)]
+    pub id: PortId,
     /// Requested and obtained.
     pub caps: CapsReport,
     /// Frames, bytes and drops at the end of the run.

@@ -53,13 +53,18 @@ const PORT_DROPS: Family = Family::counter(
     "laneway_port_drops_total",
     "Dropped at a port of the lane, by worker, port and reason.",
 );
+const LANE_DROPS: Family = Family::counter(
+    "laneway_lane_drops_total",
+    "Dropped at all ports of a worker's lane, closed ones included, by worker and reason.",
+);
 const APP_DROPS: Family =
     Family::counter("laneway_app_drops_total", "Dropped by the app, by worker and reason.");
 
-/// A field of [`Counters`], of a port and of the app.
+/// A field of [`Counters`], of a port, of all ports and of the app.
 struct Field {
     value: fn(&Counters) -> u64,
     port: Family,
+    lane: Family,
     app: Family,
 }
 
@@ -69,7 +74,15 @@ macro_rules! fields {
             value: |counters| counters.$name,
             port: Family::counter(
                 concat!("laneway_port_", stringify!($name), "_total"),
-                concat!($help, " At a port of the lane, by worker and port."),
+                concat!(
+                    $help,
+                    " At a port of the lane, by worker and port; at port `closed`, what no page has shown of ports that \
+                     were closed."
+                ),
+            ),
+            lane: Family::counter(
+                concat!("laneway_lane_", stringify!($name), "_total"),
+                concat!($help, " At all ports of a worker's lane, closed ones included, by worker."),
             ),
             app: Family::counter(
                 concat!("laneway_app_", stringify!($name), "_total"),
@@ -95,8 +108,9 @@ fields! {
 pub fn families() -> Vec<Family> {
     let of_run = [RUN, WORKERS, RUNNING, TURNS, WAITS, BLOCKED, SPUN, DROPS, PORTS_LEFT_OUT];
     let of_ports = FIELDS.iter().map(|field| field.port).chain([PORT_DROPS]);
+    let of_lane = FIELDS.iter().map(|field| field.lane).chain([LANE_DROPS]);
     let of_app = FIELDS.iter().map(|field| field.app).chain([APP_DROPS, FATES]);
-    of_run.into_iter().chain(of_ports).chain(of_app).collect()
+    of_run.into_iter().chain(of_lane).chain(of_ports).chain(of_app).collect()
 }
 
 /// Adds what a port counted. `labels` say which port of which worker.
@@ -105,6 +119,14 @@ pub fn add_port(page: &mut Page, labels: &[(&str, &str)], counters: &Counters) {
         page.add(&field.port, labels, (field.value)(counters));
     }
     add_drops(page, &PORT_DROPS, labels, counters.nonzero_drops());
+}
+
+/// Adds what all ports of a lane counted together. `labels` say which worker.
+pub fn add_lane(page: &mut Page, labels: &[(&str, &str)], counters: &Counters) {
+    for field in FIELDS {
+        page.add(&field.lane, labels, (field.value)(counters));
+    }
+    add_drops(page, &LANE_DROPS, labels, counters.nonzero_drops());
 }
 
 /// Adds what the app counted. `labels` say which worker.
@@ -153,7 +175,7 @@ mod tests {
     #[test]
     fn every_family_of_the_table_is_listed_once() {
         let source = include_str!("table.rs").split("#[cfg(test)]").next().expect("the table");
-        let declared = source.matches(": Family =").count() + 2 * FIELDS.len();
+        let declared = source.matches(": Family =").count() + 3 * FIELDS.len();
         let mut names: Vec<&str> = families().iter().map(|family| family.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -167,12 +189,15 @@ mod tests {
         counters.drop_many(DropReason::TxRefused, 3);
         let mut page = Page::new();
         add_port(&mut page, &[("worker", "0"), ("port", "1")], &counters);
+        add_lane(&mut page, &[("worker", "0")], &counters);
         add_app(&mut page, &[("worker", "0")], &counters);
         add_drops_of_all(&mut page, &counters);
         let text = page.render();
         for line in [
             "laneway_port_rx_frames_total{worker=\"0\",port=\"1\"} 7",
             "laneway_port_drops_total{worker=\"0\",port=\"1\",reason=\"tx_refused\"} 3",
+            "laneway_lane_rx_frames_total{worker=\"0\"} 7",
+            "laneway_lane_drops_total{worker=\"0\",reason=\"tx_refused\"} 3",
             "laneway_app_drops_total{worker=\"0\",reason=\"tx_refused\"} 3",
             "laneway_drops_total{reason=\"tx_refused\"} 3",
             "laneway_drops_total{reason=\"rx_queue_full\"} 0",
