@@ -65,6 +65,23 @@ pub struct DatagramStack<L> {
     resets: RateLimit,
     /// What makes the kernel a member of groups.
     holder: Option<Box<dyn GroupHolder>>,
+    /// Of what belongs to no port, as much as former first ports have counted.
+    retired: Common,
+}
+
+/// What belongs to no port, since the start: frames that were for none, and what the lane below lost and did.
+#[derive(Default)]
+struct Common {
+    host: Counters,
+    lane: Counters,
+}
+
+impl Common {
+    fn since(&self, before: &Common) -> Counters {
+        let mut both = self.host.since(&before.host);
+        both.merge(&self.lane.since(&before.lane));
+        both
+    }
 }
 
 /// A datagram in a frame of the burst.
@@ -107,6 +124,7 @@ impl<L: FrameLane> DatagramStack<L> {
             key: PayloadKey::unique(),
             resets: RateLimit::new(resets, resets.min(50)),
             holder: None,
+            retired: Common::default(),
             host,
             lane,
         })
@@ -365,7 +383,7 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     fn past(&self) -> Counters {
         let mut past = self.ports.past().clone();
         if self.ports.ids().is_empty() {
-            past.merge(&self.host.counters);
+            past.merge(&self.host.counters.since(&self.retired.host));
         }
         past
     }
@@ -404,7 +422,10 @@ impl<L: FrameLane> Lane for DatagramStack<L> {
     /// and the losses, passes, polls and waits of the lane below.
     fn counters(&mut self, port: PortId) -> Counters {
         let is_first = self.ports.ids().first() == Some(&port);
-        let common = if is_first { self.common() } else { Counters::default() };
+        let common = match is_first {
+            true => self.common().since(&self.retired),
+            false => Counters::default(),
+        };
         self.take_back_refused();
         let Some(owner) = self.ports.get(port) else { return Counters::default() };
         let mut counters = owner.counters.clone();
@@ -436,11 +457,18 @@ impl<L: FrameLane> DatagramPorts for DatagramStack<L> {
                 }
             }
         }
+        if self.ports.ids().is_empty() {
+            self.retire_common();
+        }
         Ok(self.ports.open(ready))
     }
 
     fn close_port(&mut self, port: PortId) -> Result<Counters, LaneError> {
+        let is_first = self.ports.ids().first() == Some(&port);
         let closed = self.ports.close(port).ok_or_else(|| self.no_port(port))?;
+        if is_first {
+            self.retire_common();
+        }
         self.exit_all(&closed);
         Ok(closed.counters)
     }
@@ -532,13 +560,19 @@ impl<L: FrameLane> DatagramStack<L> {
     }
 
     /// What belongs to no port. First the ports give up what the lane refused: all that its counters say.
-    fn common(&mut self) -> Counters {
+    fn common(&mut self) -> Common {
         let DatagramStack { lane, host, ports, .. } = self;
         let Host { outbox, counters, .. } = host;
-        let mut common =
+        let lane =
             below(lane, |interface, refused| outbox.take_back(interface, refused, ports, counters));
-        common.merge(counters);
-        common
+        Common { host: counters.clone(), lane }
+    }
+
+    /// What the first port has counted of it stays there: another one is the first from now on.
+    fn retire_common(&mut self) {
+        let common = self.common();
+        self.ports.retire(&common.since(&self.retired));
+        self.retired = common;
     }
 
     /// Goes on without an interface that is gone, while there is another.

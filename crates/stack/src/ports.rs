@@ -154,6 +154,11 @@ impl Ports {
         &self.past
     }
 
+    /// Adds to it what belongs to no port and was counted at one of them.
+    pub(crate) fn retire(&mut self, counters: &Counters) {
+        self.past.merge(counters);
+    }
+
     /// Calls `found` with every port that a datagram from `interface` to `destination` is for: the one
     /// that names most of it; of a group, all that hear it from `sender`.
     pub(crate) fn each(

@@ -337,6 +337,7 @@ macro_rules! each_datagram_behaviour {
             a_port_that_is_not_there_is_counted
             a_port_opened_in_a_running_lane_receives_and_sends
             a_closed_port_is_silent_and_its_number_not_used_again
+            what_no_port_counts_stays_when_the_first_port_is_closed
             what_a_port_was_granted_is_read_back
             a_plan_that_cannot_be_had_leaves_no_port
             a_thousand_idle_ports_cost_a_round_no_call

@@ -145,8 +145,16 @@ impl UdpLane {
         let from = (!is_of_one_host(port.local), plan.source);
         let exit = Exit::new(port.socket.clone(), gso, from, has_ports).with_plan(plan);
         self.hearing += usize::from(port.hears_errors);
+        if self.ports.is_empty() {
+            self.retire_common();
+        }
         assert_eq!(self.outbox.open(exit), id, "exits and ports come and go together");
         self.ports.insert(port)
+    }
+
+    /// What belongs to no port, and was counted at the first so far, stays there: another one is the first from now on.
+    fn retire_common(&mut self) {
+        self.past.merge(&mem::take(&mut self.common));
     }
 
     /// The address that `port` is bound to, with the UDP port that the kernel chose if it was to.
@@ -350,7 +358,11 @@ impl DatagramPorts for UdpLane {
         if self.config.carries != Carries::Udp {
             return Err(self.fixed(format!("port {}", id.0)));
         }
+        let is_first = self.ports.ports().first() == Some(&id);
         let Some(mut port) = self.ports.remove(id) else { return Err(no_port(id)) };
+        if is_first {
+            self.retire_common();
+        }
         if port.is_shared && !port.is_held {
             // Closing our descriptor would not do it.
             let _ = sys::epoll_remove(self.epoll.as_fd(), port.socket.as_fd());

@@ -224,6 +224,9 @@ impl UringUdp {
                 Some(Box::new(Oldest::new(bytes)))
             }
         };
+        if core.ports.is_empty() {
+            core.retire_common();
+        }
         core.restless.push(id);
         core.trains.enter(place_of(id) as u16, socket.as_raw_fd());
         Ok(core.ports.insert(Port {
@@ -520,11 +523,20 @@ impl Core {
         });
     }
 
+    /// What belongs to no port, and was counted at the first so far, stays there: another one is the first from now on.
+    fn retire_common(&mut self) {
+        self.past.merge(&mem::take(&mut self.common));
+    }
+
     /// Closes a port. What it received and has not shown is not shown any more.
     fn close(&mut self, id: PortId) -> Result<Counters, LaneError> {
         // What is gathered, and as much of what waits as is taken now, leaves first.
         self.tend().and_then(|()| self.flush()).map_err(ring_failed)?;
+        let is_first = self.ports.ports().first() == Some(&id);
         let mut port = self.ports.remove(id).ok_or_else(|| no_port(id))?;
+        if is_first {
+            self.retire_common();
+        }
         self.delayed.retain(|delayed| *delayed != id);
         port.read_drops();
         for arrival in port.arrivals.drain(..) {

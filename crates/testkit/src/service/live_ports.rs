@@ -128,6 +128,30 @@ pub fn a_closed_port_is_silent_and_its_number_not_used_again<R: DatagramRig>(rig
     }
 }
 
+/// What belongs to no port is counted at the first. When that is closed it is the lane's past, and the next port counts
+/// what comes from then on: what one was seen to count never turns up at another.
+pub fn what_no_port_counts_stays_when_the_first_port_is_closed<R: DatagramRig>(rig: &mut R) {
+    let Some((mut bench, plan)) = bench(rig, Answer::Nothing) else { return };
+    let (second, _) = bench.open_port(&plan);
+    let wait = |bench: &mut Bench<'_, R>| {
+        for _ in 0..3 {
+            ok(bench.lane.wait(Duration::ZERO));
+        }
+    };
+    wait(&mut bench);
+    let counted = bench.lane.counters(PORT).waits;
+    ok(bench.lane.close_port(PORT));
+    assert_eq!((bench.lane.past().waits, bench.lane.counters(second).waits), (counted, 0));
+    wait(&mut bench);
+    let counted = counted + bench.lane.counters(second).waits;
+    ok(bench.lane.close_port(second));
+    assert_eq!(bench.lane.past().waits, counted);
+    wait(&mut bench);
+    let (third, _) = bench.open_port(&plan);
+    assert_eq!(bench.lane.counters(third).waits, 0);
+    assert!(bench.lane.past().waits >= counted, "{:?}", bench.lane.past());
+}
+
 /// Figures of a plan are in the port's report, as the kernel has them; another port has its own.
 pub fn what_a_port_was_granted_is_read_back<R: DatagramRig>(rig: &mut R) {
     let Some((mut bench, plan)) = bench(rig, Answer::Nothing) else { return };
