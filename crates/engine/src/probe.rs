@@ -19,24 +19,24 @@ pub(crate) struct Probe(Option<Tracing>);
 pub(crate) struct Tracing {
     recorder: Recorder,
     /// What is recorded, as it was counted at the last tick.
-    recorded: BTreeMap<Source, Counters>,
+    recorded: BTreeMap<CountedBy, Counters>,
 }
 
 /// Who counts. A trace tells fewer ports apart than there are, so its numbers are none to count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+enum CountedBy {
     App,
     /// Ports that are there no more.
     Closed,
     Port(PortId),
 }
 
-impl Source {
+impl CountedBy {
     /// Its port in a trace.
     fn number(self) -> u8 {
         match self {
-            Source::App | Source::Closed => NO_PORT,
-            Source::Port(port) => number(port),
+            CountedBy::App | CountedBy::Closed => NO_PORT,
+            CountedBy::Port(port) => number(port),
         }
     }
 }
@@ -116,30 +116,30 @@ impl Tracing {
     fn count(&mut self, lane: &mut dyn Lane, of_app: &Counters) {
         let open = ports(lane);
         self.forget_closed(&open);
-        self.record(Source::App, of_app.clone());
+        self.record(CountedBy::App, of_app.clone());
         for port in open {
-            self.record(Source::Port(port), lane.counters(port));
+            self.record(CountedBy::Port(port), lane.counters(port));
         }
-        self.record(Source::Closed, lane.past());
+        self.record(CountedBy::Closed, lane.past());
     }
 
     /// What ports have counted that are there no more is the lane's past by now: what is recorded of it must not be
     /// recorded again, and the rest, behind their last tick, must be.
     fn forget_closed(&mut self, open: &[PortId]) {
         let open: BTreeSet<PortId> = open.iter().copied().collect();
-        let mut past = self.recorded.remove(&Source::Closed).unwrap_or_default();
+        let mut past = self.recorded.remove(&CountedBy::Closed).unwrap_or_default();
         self.recorded.retain(|source, counters| match source {
-            Source::Port(port) if !open.contains(port) => {
+            CountedBy::Port(port) if !open.contains(port) => {
                 past.merge(counters);
                 false
             }
             _ => true,
         });
-        self.recorded.insert(Source::Closed, past);
+        self.recorded.insert(CountedBy::Closed, past);
     }
 
     /// Records what was counted since the last time.
-    fn record(&mut self, source: Source, now: Counters) {
+    fn record(&mut self, source: CountedBy, now: Counters) {
         let Tracing { recorder, recorded } = self;
         let before = recorded.entry(source).or_default();
         let new = now.since(before);
@@ -148,7 +148,7 @@ impl Tracing {
             let at = recorder.now();
             recorder.dropped(source.number(), points::drop(reason as u8), packets, at);
         }
-        if source == Source::App {
+        if source == CountedBy::App {
             return;
         }
         let mut sent = new.tx_frames;
