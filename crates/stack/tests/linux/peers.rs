@@ -253,9 +253,9 @@ fn megabytes_pass_from_a_neighbour_that_leaves_checksums_and_segments_to_a_devic
         let finished = stack.lane().caps(PortId(0)).facts.get("checksums_finished").cloned();
         let finished: u64 = finished.expect("some were").parse().expect("a number");
         assert!(finished > 100, "{spec}: {finished}");
-        // 9 MiB in segments of the wire are more than 6,000.
+        // 9 MiB are 144 frames of 64 KiB, the longest there are, and in segments of the wire more than 6,000.
         let frames = counters.rx_frames;
-        assert!((200..5_000).contains(&frames), "{spec}: {frames} frames, cut by none");
+        assert!((144..5_000).contains(&frames), "{spec}: {frames} frames, cut by none");
     }
 }
 
