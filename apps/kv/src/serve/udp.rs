@@ -64,7 +64,8 @@ impl Server {
             .allowed
             .as_ref()
             .is_some_and(|list| list.lets(of.source, of.destination));
-        if !is_allowed {
+        // One forged datagram to a subnet would have every host there answer its source.
+        if !is_allowed || of.is_broadcast {
             return Some(Fate::Source);
         }
         let mut requests = std::mem::take(&mut self.datagrams.requests);

@@ -29,6 +29,11 @@ impl DatagramOut for Sent {
 impl World {
     /// A datagram comes from there, or with an empty command only a tick; what is sent.
     fn datagram(&mut self, from: &str, line: &str) -> Vec<String> {
+        self.datagram_to(false, from, line)
+    }
+
+    /// The same, perhaps to all hosts of the network.
+    fn datagram_to(&mut self, is_broadcast: bool, from: &str, line: &str) -> Vec<String> {
         let mut bytes = vec![7, 7, 0, 0, 0, 1, 0, 0];
         bytes.extend(array(line));
         bytes.resize(bytes.len() + 100, 0);
@@ -37,7 +42,7 @@ impl World {
             segment_bytes: bytes.len(),
             source: from.parse().unwrap(),
             destination: "10.0.0.9:6379".parse().unwrap(),
-            is_broadcast: false,
+            is_broadcast,
             ingress: PortId(0),
             ts_ns: 0,
         };
@@ -69,7 +74,8 @@ fn a_datagram_asks_as_the_default_user_and_reads_its_rights_anew() {
     assert_eq!(world.datagram(ASKER, "GET k"), ["$1\r\n1\r\n"]);
     assert_eq!(world.datagram("11.0.0.1:5000", "GET k"), [""; 0]);
     assert_eq!(world.datagram("10.0.0.1:53", "GET k"), [""; 0]);
-    assert_eq!(world.count("udp_dropped_source"), 2);
+    assert_eq!(world.datagram_to(true, ASKER, "GET k"), [""; 0], "each host there would answer");
+    assert_eq!(world.count("udp_dropped_source"), 3);
     world.ask(operator, "ACL SETUSER default resetkeys ~other");
     assert!(world.datagram(ASKER, "GET k")[0].starts_with("-NOPERM"));
     world.ask(operator, "ACL SETUSER default allkeys");
