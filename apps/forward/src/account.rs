@@ -101,14 +101,6 @@ pub(crate) fn collect(
     }
 }
 
-/// Reasons under which a lane counts a frame that it was to send and did not.
-const NOT_SENT: [DropReason; 4] = [
-    DropReason::TxRefused,
-    DropReason::TxInterfaceFull,
-    DropReason::TxTooLong,
-    DropReason::TxNoPort,
-];
-
 impl RunSummary<'_> {
     fn in_kernel(&self) -> bool {
         self.on.lane.carries.has(Shape::Kernel)
@@ -124,8 +116,7 @@ impl RunSummary<'_> {
         let copies = self.run.config.ports as u64 - 1;
         let to_leave = self.report.stats.frames(Fate::Forwarded)
             + self.report.stats.frames(Fate::Flooded) * copies;
-        let lost: u64 = NOT_SENT.iter().map(|&reason| counters.drops(reason)).sum();
-        to_leave.saturating_sub(counters.tx_frames + lost)
+        to_leave.saturating_sub(counters.tx_frames + counters.refused())
     }
 
     /// Frames by the queue that a rule chose.

@@ -305,7 +305,11 @@ Examples:
     fn account(_run: &RelayRun, on: On<'_>, lane: &RunReport, report: &RelayReport) -> Account {
         let counters = lane.counters();
         let RelayReport { fates, copies, passed, .. } = report;
-        let not_sent: u64 = NOT_SENT.iter().map(|reason| counters.drops(*reason)).sum();
+        let not_sent: u64 = counters
+            .nonzero_drops()
+            .filter(|&(reason, _)| is_not_sent(reason))
+            .map(|(_, n)| n)
+            .sum();
         let in_kernel = on.lane.carries.has(Shape::Kernel);
         // A kernel half's copies are the drivers', and the lane knows what those did not take.
         let sent =
@@ -356,7 +360,7 @@ Examples:
             lines.push(("frames left to the kernel".to_owned(), counters.passed, about));
         }
         lines.extend(counters.nonzero_drops().map(|(reason, n)| {
-            let indent = if NOT_SENT.contains(&reason) { "  " } else { "" };
+            let indent = if is_not_sent(reason) { "  " } else { "" };
             (format!("{indent}{}", reason.name()), n, "by the lane")
         }));
         // io_uring tells of a datagram when it is sent: the last ones are on their way at the end.
@@ -672,16 +676,10 @@ fn on_these(rules: &[Rule], on: On<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reasons under which a lane counts a copy that it was to send and did not.
-const NOT_SENT: [DropReason; 7] = [
-    DropReason::TxRefused,
-    DropReason::TxTooLong,
-    DropReason::TxNoPort,
-    DropReason::TxSocketFull,
-    DropReason::TxInterfaceFull,
-    DropReason::NoNeighbour,
-    DropReason::NoRoute,
-];
+/// True where a lane counts a copy that it was to send and did not: a stack also for want of a next hop.
+fn is_not_sent(reason: DropReason) -> bool {
+    reason.is_refusal() || matches!(reason, DropReason::NoNeighbour | DropReason::NoRoute)
+}
 
 /// A rule of a file: a group to its outputs.
 fn rule_text(group: SocketAddrV4, input: &str, outputs: &[FanoutOutput<'_>]) -> String {
