@@ -167,7 +167,7 @@ fn run<A: AppCommand<Report: Clone>, L: LaneTable>(
     let traced = trace.end(json);
     let Some((report, together)) = &together else {
         // A run without a failure has the reports of all, and there is at least one.
-        return failed.map_or(traced.map(|()| Exit::Done), |error| Err(error.into()));
+        return failed.map_or_else(|| traced.map(|()| Exit::Done), |error| Err(error.into()));
     };
     let account = A::account(&run, on, report, together);
     let ending = Ending::<A> { run: &run, on, finished: &finished, report, account: &account };
