@@ -5,7 +5,7 @@
 //! that depends on the counter, so that a byte that belongs to another frame is seen.
 
 use crate::patience::Patience;
-use laneway_core::{FrameLane, PortId, Verdict};
+use laneway_core::{DropReason, FrameLane, PortId, Verdict};
 use std::{net::Ipv4Addr, time::Duration};
 
 /// The source address of every frame built here. Locally administered; no interface has it.
@@ -103,6 +103,63 @@ pub fn udp_frames(first: u64, count: usize, bytes: usize) -> Vec<Vec<u8>> {
     (first..first + count as u64)
         .map(|sequence| UdpFrame { sequence, bytes, ..UdpFrame::default() }.build())
         .collect()
+}
+
+/// Borrows up to `lent` frames of `port`, makes the first of them copies of `frames`, and sends these with `verdict`;
+/// how many were borrowed. Those without a copy go back.
+///
+/// # Panics
+/// If the lane fails, or a frame is longer than a buffer.
+pub fn lend_and_send(
+    lane: &mut impl FrameLane,
+    port: PortId,
+    lent: usize,
+    frames: &[Vec<u8>],
+    verdict: Verdict,
+) -> usize {
+    let burst = lane.lend(port, lent).expect("the lane lends");
+    let got = burst.len();
+    for (i, bytes) in frames.iter().enumerate().take(got) {
+        let mut frame = burst.frame_mut(i);
+        assert!(frame.set_len(bytes.len()), "a buffer takes {} bytes", bytes.len());
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame.set_verdict(verdict);
+    }
+    lane.settle(port).expect("the lane settles");
+    got
+}
+
+/// Sends `frames` by `port` again and again until the lane lends none, since the queue behind it is full; then the run
+/// ends. What waited is refused, no more and no less, and the buffers are back. `receive` takes so many frames at the
+/// far end, and gives how many there were.
+///
+/// # Panics
+/// If that is not so.
+pub fn what_waits_is_refused_at_the_end(
+    lane: &mut impl FrameLane,
+    port: PortId,
+    frames: &[Vec<u8>],
+    receive: impl FnOnce(usize) -> usize,
+) {
+    /// Many times as many as fill any queue.
+    const BURSTS_MAX: usize = 100_000_000;
+    let before = lane.counters(port);
+    let mut given = 0;
+    let is_full = (0..BURSTS_MAX).any(|_| {
+        let got = lend_and_send(lane, port, frames.len(), frames, Verdict::Tx);
+        given += got as u64;
+        got == 0
+    });
+    assert!(is_full, "no queue was full");
+    assert_eq!(lane.counters(port).lost(), before.lost(), "what waits is no drop");
+    lane.drop_unsent();
+    let counted = lane.counters(port).since(&before);
+    let refused = counted.drops(DropReason::TxRefused);
+    assert_eq!((counted.tx_frames + refused, counted.lost()), (given, refused));
+    assert!(refused > 0, "nothing waited");
+    let sent = counted.tx_frames as usize;
+    assert_eq!(receive(sent), sent);
+    assert_ne!(lend_and_send(lane, port, 1, &[], Verdict::Drop), 0, "the buffers are back");
 }
 
 /// The counter of a frame built here and not cut before it; nothing for any other frame.

@@ -32,8 +32,8 @@ pub use certificates::{Authority, Issued};
 pub use conformance::{Disturbance, Impossible, Overload, Properties, Rig};
 pub use files::{CaptureFile, captures, foreign_captures, root, shipped_captures, trace_file};
 pub use frames::{
-    FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, receive_all, receive_shares, return_all,
-    sequence, udp_frames,
+    FRAME_BYTES_MIN, SOURCE_MAC, UdpFrame, is_ours, lend_and_send, receive_all, receive_shares,
+    return_all, sequence, udp_frames, what_waits_is_refused_at_the_end,
 };
 /// The loop that runs an app on a lane, for a lane's benchmarks.
 pub use laneway_engine as engine;

@@ -3,7 +3,7 @@
 use crate::world::{Alone, NEAR, World, is_promiscuous, spec};
 use laneway_core::{Cap, DropReason, FrameLane, Lane, LaneError, PortId, PortMask, Verdict};
 use laneway_dpdk::DpdkLane;
-use laneway_testkit::{Disturbance, is_ours, skip, udp_frames};
+use laneway_testkit::{Disturbance, is_ours, lend_and_send, skip, udp_frames};
 use laneway_wire::checksum;
 use std::{fs, path::Path, time::Duration};
 
@@ -27,14 +27,7 @@ fn refusal(text: &str, names: &[&str]) -> String {
 
 /// Lends and sends `frames` with this verdict.
 fn send(lane: &mut DpdkLane, frames: &[Vec<u8>], verdict: Verdict) {
-    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
-    for (i, bytes) in frames.iter().enumerate() {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()));
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(verdict);
-    }
-    lane.settle(PORT).expect("the lane settles");
+    lend_and_send(lane, PORT, frames.len(), frames, verdict);
 }
 
 /// One burst of `port`, consumed.

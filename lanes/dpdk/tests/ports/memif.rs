@@ -4,7 +4,7 @@
 use crate::world::{Alone, spec};
 use laneway_core::{FrameLane, Lane, LaneError, PortId, Verdict, Wake};
 use laneway_dpdk::DpdkLane;
-use laneway_testkit::{UdpFrame, skip};
+use laneway_testkit::{UdpFrame, lend_and_send, skip};
 use std::{
     fs,
     io::Read,
@@ -199,15 +199,8 @@ fn frames(count: usize) -> Vec<Vec<u8>> {
 /// Lends, fills and sends all of them, burst by burst.
 fn send(lane: &mut DpdkLane, frames: &[Vec<u8>]) {
     for chunk in frames.chunks(BURST_FRAMES) {
-        let burst = lane.lend(PORT, chunk.len()).expect("the lane lends");
-        assert_eq!(burst.len(), chunk.len());
-        for (i, bytes) in chunk.iter().enumerate() {
-            let mut frame = burst.frame_mut(i);
-            assert!(frame.set_len(bytes.len()));
-            frame.bytes_mut().copy_from_slice(bytes);
-            frame.set_verdict(Verdict::Tx);
-        }
-        lane.settle(PORT).expect("the lane settles");
+        let got = lend_and_send(lane, PORT, chunk.len(), chunk, Verdict::Tx);
+        assert_eq!(got, chunk.len());
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::world::{Alone, NEAR, World, spec};
 use laneway_core::{Counters, FrameLane, Lane, LaneError, PortId, Verdict};
 use laneway_dpdk::{DpdkLane, DpdkPorts, QueueCounts};
-use laneway_testkit::{UdpFrame, sequence, skip, udp_frames};
+use laneway_testkit::{UdpFrame, lend_and_send, sequence, skip, udp_frames};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -156,14 +156,7 @@ fn what_a_worker_sends_into_a_ring_comes_back_to_it() {
     let work = |worker: usize| {
         let mut lane = DpdkLane::open_shared(&ports, worker).expect("its queues are free");
         let own = udp_frames(worker as u64 * FLOW_STEP, 20 + worker, 100);
-        let burst = lane.lend(PORT, own.len()).expect("the lane lends");
-        for (i, bytes) in own.iter().enumerate() {
-            let mut frame = burst.frame_mut(i);
-            assert!(frame.set_len(bytes.len()));
-            frame.bytes_mut().copy_from_slice(bytes);
-            frame.set_verdict(Verdict::Tx);
-        }
-        lane.settle(PORT).expect("the lane settles");
+        lend_and_send(&mut lane, PORT, own.len(), &own, Verdict::Tx);
         let burst = lane.receive(PORT).expect("the lane receives");
         let back: Vec<Vec<u8>> = (0..burst.len()).map(|i| burst.frame(i).bytes.to_vec()).collect();
         lane.settle(PORT).expect("the lane settles");

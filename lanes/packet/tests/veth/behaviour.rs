@@ -9,7 +9,8 @@ use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, V
 use laneway_packet::{FanoutGroup, OpenOptions, PacketLane};
 use laneway_spec::LaneSpec;
 use laneway_testkit::{
-    Disturbance, UdpFrame, receive_all, receive_shares, return_all, sequence, skip, udp_frames,
+    Disturbance, UdpFrame, lend_and_send, receive_all, receive_shares, return_all, sequence, skip,
+    udp_frames, what_waits_is_refused_at_the_end,
 };
 use std::time::Duration;
 
@@ -40,14 +41,7 @@ fn bytes(received: Vec<(Vec<u8>, u32, u64)>) -> Vec<Vec<u8>> {
 
 /// Sends copies of these frames in a burst from `lend`.
 fn send(lane: &mut PacketLane, frames: &[Vec<u8>]) {
-    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
-    for (i, bytes) in frames.iter().enumerate() {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()), "a buffer takes {} bytes", bytes.len());
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(Verdict::Tx);
-    }
-    lane.settle(PORT).expect("the lane settles");
+    lend_and_send(lane, PORT, frames.len(), frames, Verdict::Tx);
 }
 
 #[test]
@@ -225,7 +219,7 @@ fn borrowed_frames_wait_for_a_full_queue_and_leave_in_order() {
         let mut given = 0;
         // Lends nothing while frames wait, so the last turn finds that none does.
         for _ in 0..SPINS_MAX {
-            let got = fill(&mut lane, &frames[given..]);
+            let got = lend_and_send(&mut lane, PORT, 64, &frames[given..], Verdict::Tx);
             if given == frames.len() && got > 0 {
                 break;
             }
@@ -236,41 +230,11 @@ fn borrowed_frames_wait_for_a_full_queue_and_leave_in_order() {
         let counters = lane.counters(PORT);
         assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{mode}");
         assert!(counters.tx_retries > 0, "{mode}: the queue was never full");
-        // When the run ends it is one.
-        let mut more = 0;
-        let is_full = (0..SPINS_MAX).any(|_| {
-            let got = fill(&mut lane, &frames);
-            more += got as u64;
-            got == 0
+        let far = &mut world.far_ends[0];
+        what_waits_is_refused_at_the_end(&mut lane, PORT, &frames[..64], |left| {
+            far.receive(left).len()
         });
-        assert!(is_full && lane.counters(PORT).lost() == 0, "{mode}");
-        lane.drop_unsent();
-        let counters = lane.counters(PORT);
-        let refused = counters.drops(DropReason::TxRefused);
-        assert_eq!(
-            (counters.tx_frames + refused, counters.lost()),
-            (200 + more, refused),
-            "{mode}"
-        );
-        assert!(refused > 0, "{mode}");
-        let left = (counters.tx_frames - 200) as usize;
-        assert_eq!(world.far_ends[0].receive(left).len(), left, "{mode}");
-        assert_ne!(fill(&mut lane, &[]), 0, "{mode}: the buffers are back");
     }
-}
-
-/// Fills up to 64 frames of `lend` with the first of these and sends them; gives how many were got.
-fn fill(lane: &mut PacketLane, frames: &[Vec<u8>]) -> usize {
-    let burst = lane.lend(PORT, 64).expect("the lane lends");
-    let got = burst.len();
-    for (i, bytes) in frames.iter().enumerate().take(got) {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()));
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(Verdict::Tx);
-    }
-    lane.settle(PORT).expect("the lane settles");
-    got
 }
 
 #[test]

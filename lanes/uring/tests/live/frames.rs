@@ -8,8 +8,8 @@ use crate::{
 use laneway_core::{Burst, Cap, DropReason, FrameLane, Lane, LaneError, PortId, Verdict};
 use laneway_spec::LaneSpec;
 use laneway_testkit::{
-    Disturbance, Overload, Properties, Rig, receive_all, return_all, sequence, skip, udp_frames,
-    young_enough,
+    Disturbance, Overload, Properties, Rig, lend_and_send, receive_all, return_all, sequence, skip,
+    udp_frames, what_waits_is_refused_at_the_end, young_enough,
 };
 use laneway_uring::{OpenOptions, UringFrames};
 use std::time::Duration;
@@ -149,14 +149,7 @@ fn the_lane_sees_its_own_interface_only_and_not_what_that_sends() {
     let near = world.open_on(&spec("uring"), &[NEAR[0]], OpenOptions::default());
     let mut beside = near.expect("a second worker opens");
     let frames = udp_frames(0, 10, 100);
-    let burst = beside.lend(PORT, frames.len()).expect("the lane lends");
-    for (i, bytes) in frames.iter().enumerate() {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()));
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(Verdict::Tx);
-    }
-    beside.settle(PORT).expect("the lane settles");
+    send(&mut beside, &frames);
     assert_eq!(world.far_ends[0].receive(10), frames);
     world.far_ends[1].send(&udp_frames(50, 10, 100));
     // The probe comes last: what could have been seen before it was not.
@@ -233,14 +226,7 @@ fn slow_down(world: &World, rate: &str) -> Result<(), String> {
 
 /// Sends copies of these frames in one burst from `lend`.
 fn send(lane: &mut UringFrames, frames: &[Vec<u8>]) {
-    let burst = lane.lend(PORT, frames.len()).expect("the lane lends");
-    for (i, bytes) in frames.iter().enumerate() {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()));
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(Verdict::Tx);
-    }
-    lane.settle(PORT).expect("the lane settles");
+    lend_and_send(lane, PORT, frames.len(), frames, Verdict::Tx);
 }
 
 /// The frames that a dead queue refused were kept for as long as another port sent something.
@@ -285,7 +271,7 @@ fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
         let mut given = 0;
         // Lends nothing while frames wait, so the last turn finds that none does.
         for _ in 0..SPINS_MAX {
-            let got = fill(&mut lane, &frames[given..]);
+            let got = lend_and_send(&mut lane, PORT, 64, &frames[given..], Verdict::Tx);
             if given == frames.len() && got > 0 {
                 break;
             }
@@ -299,41 +285,11 @@ fn borrowed_frames_wait_for_a_full_queue_and_none_is_lost() {
         let counters = lane.counters(PORT);
         assert_eq!((counters.tx_frames, counters.lost()), (200, 0), "{mode}");
         assert!(counters.tx_retries > 0, "{mode}: the queue was never full");
-        // When the run ends it is one.
-        let mut more = 0;
-        let is_full = (0..SPINS_MAX).any(|_| {
-            let got = fill(&mut lane, &frames);
-            more += got as u64;
-            got == 0
+        let far = &mut world.far_ends[0];
+        what_waits_is_refused_at_the_end(&mut lane, PORT, &frames[..64], |left| {
+            far.receive(left).len()
         });
-        assert!(is_full && lane.counters(PORT).lost() == 0, "{mode}");
-        lane.drop_unsent();
-        let counters = lane.counters(PORT);
-        let refused = counters.drops(DropReason::TxRefused);
-        assert_eq!(
-            (counters.tx_frames + refused, counters.lost()),
-            (200 + more, refused),
-            "{mode}"
-        );
-        assert!(refused > 0, "{mode}");
-        let left = (counters.tx_frames - 200) as usize;
-        assert_eq!(world.far_ends[0].receive(left).len(), left, "{mode}");
-        assert_ne!(fill(&mut lane, &[]), 0, "{mode}: the buffers are back");
     }
-}
-
-/// Fills up to 64 frames of `lend` with the first of these and sends them; gives how many were got.
-fn fill(lane: &mut UringFrames, frames: &[Vec<u8>]) -> usize {
-    let burst = lane.lend(PORT, 64).expect("the lane lends");
-    let got = burst.len();
-    for (i, bytes) in frames.iter().enumerate().take(got) {
-        let mut frame = burst.frame_mut(i);
-        assert!(frame.set_len(bytes.len()));
-        frame.bytes_mut().copy_from_slice(bytes);
-        frame.set_verdict(Verdict::Tx);
-    }
-    lane.settle(PORT).expect("the lane settles");
-    got
 }
 
 #[test]
