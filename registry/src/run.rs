@@ -718,7 +718,7 @@ fn begin<'a>(facts: &LaneFacts, order: Order<'a>) -> Result<(&'a Control, IdlePo
 mod tests {
     use super::*;
     use laneway_core::Counters;
-    use laneway_engine::{Ended, Stop, usable_cpus};
+    use laneway_engine::{Stop, usable_cpus};
     use std::thread;
     use std::time::Duration;
 
@@ -745,18 +745,8 @@ mod tests {
             counters: received(frames),
         };
         RunReport {
-            lane: "lane".to_owned(),
-            ended: Ended::Stopped,
             ports: ports.iter().map(port).collect(),
-            past: Counters::default(),
-            app: Counters::default(),
-            clock: ClockDomain::Monotonic,
-            started_ns: 0,
-            ended_ns: 0,
-            turns: 0,
-            waits: 0,
-            spun_ns: 0,
-            blocked_ns: 0,
+            ..RunReport::begun("lane", ClockDomain::Monotonic)
         }
     }
 

@@ -271,18 +271,10 @@ pub(crate) mod tests {
 
     pub(crate) fn report(lane: Counters, app: Counters) -> RunReport {
         RunReport {
-            lane: "lane".to_owned(),
             ended: Ended::Stopped,
             ports: vec![PortReport { id: PortId(0), caps: CapsReport::default(), counters: lane }],
-            past: Counters::default(),
             app,
-            clock: ClockDomain::Monotonic,
-            started_ns: 0,
-            ended_ns: 0,
-            turns: 0,
-            waits: 0,
-            spun_ns: 0,
-            blocked_ns: 0,
+            ..RunReport::begun("lane", ClockDomain::Monotonic)
         }
     }
 

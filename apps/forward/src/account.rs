@@ -280,18 +280,10 @@ mod tests {
         counters[1].set_drops(DropReason::TxRefused, 1);
         let port = |counters| PortReport { id: PortId(0), caps: CapsReport::default(), counters };
         let lane = RunReport {
-            lane: "packet".to_owned(),
             ended: Ended::Stopped,
             ports: counters.map(port).into(),
-            past: Counters::default(),
-            app: Counters::default(),
-            clock: ClockDomain::Virtual,
-            started_ns: 0,
             ended_ns: 1,
-            turns: 0,
-            waits: 0,
-            spun_ns: 0,
-            blocked_ns: 0,
+            ..RunReport::begun("packet", ClockDomain::Virtual)
         };
         let mut report = ForwardReport::default();
         (0..3).for_each(|_| report.stats.count(Fate::Forwarded));

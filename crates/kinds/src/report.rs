@@ -62,6 +62,24 @@ pub struct RunReport {
 }
 
 impl RunReport {
+    /// What a run on lane `lane` reports before its first turn: no port, and nothing counted.
+    pub fn begun(lane: &str, clock: ClockDomain) -> RunReport {
+        RunReport {
+            lane: lane.to_owned(),
+            ended: Ended::Running,
+            ports: Vec::new(),
+            past: Counters::default(),
+            app: Counters::default(),
+            clock,
+            started_ns: 0,
+            ended_ns: 0,
+            turns: 0,
+            waits: 0,
+            spun_ns: 0,
+            blocked_ns: 0,
+        }
+    }
+
     /// The sum over the ports.
     pub fn counters(&self) -> Counters {
         let mut sum = self.past.clone();
@@ -115,18 +133,15 @@ mod tests {
         let mut app = Counters::default();
         app.rx_frames = turns;
         RunReport {
-            lane: "sim".to_owned(),
             ended,
-            ports: Vec::new(),
-            past: Counters::default(),
             app,
-            clock: ClockDomain::Virtual,
             started_ns,
             ended_ns,
             turns,
             waits: 1,
             spun_ns: 2,
             blocked_ns: 3,
+            ..RunReport::begun("sim", ClockDomain::Virtual)
         }
     }
 

@@ -183,7 +183,7 @@ impl<'a> Figures<'a> {
 mod tests {
     use super::*;
     use laneway_core::{CapsReport, ClockDomain};
-    use laneway_kinds::{Ended, PortReport};
+    use laneway_kinds::PortReport;
 
     /// Ports by number, label and what they received; and what closed ones did.
     fn report(ports: &[(u32, &str, u64)], past: u64) -> RunReport {
@@ -198,18 +198,9 @@ mod tests {
             counters: received(frames),
         };
         RunReport {
-            lane: "socket".to_owned(),
-            ended: Ended::Running,
             ports: ports.iter().map(port).collect(),
             past: received(past),
-            app: Counters::default(),
-            clock: ClockDomain::Monotonic,
-            started_ns: 0,
-            ended_ns: 0,
-            turns: 0,
-            waits: 0,
-            spun_ns: 0,
-            blocked_ns: 0,
+            ..RunReport::begun("socket", ClockDomain::Monotonic)
         }
     }
 

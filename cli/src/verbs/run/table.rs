@@ -331,7 +331,7 @@ fn by_worker<A: AppCommand<Report: Clone>>(run: &A::Run, ran: &Ran<A::Report>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laneway_core::{ClockDomain, Counters};
+    use laneway_core::ClockDomain;
     use laneway_features::{FeaturesArguments, Ledger, RowsKind};
     use laneway_kinds::RunReport;
     use laneway_registry::{Lanes, WorkerRan};
@@ -395,20 +395,8 @@ mod tests {
         let lane = facts_of::<Lanes>(&spec).expect("a lane");
         let on = On { spec: &spec, lane, interfaces: &interfaces, workers: 2 };
         let run = RowsKind::plan(&own, on).unwrap();
-        let lane = RunReport {
-            lane: "pcap".to_owned(),
-            ended: Ended::Stopped,
-            ports: Vec::new(),
-            past: Counters::default(),
-            app: Counters::default(),
-            clock: ClockDomain::Unix,
-            started_ns: 0,
-            ended_ns: 0,
-            turns: 0,
-            waits: 0,
-            spun_ns: 0,
-            blocked_ns: 0,
-        };
+        let lane =
+            RunReport { ended: Ended::Stopped, ..RunReport::begun("pcap", ClockDomain::Unix) };
         let ledger = Ledger { seen: 1234, delivered: 1233, damaged: 1, ..Ledger::default() };
         let began = WorkerRan { cpu: Some(0), run: Some(lane), report: Some(ledger) };
         let never = WorkerRan { cpu: Some(5), run: None, report: None };
