@@ -18,10 +18,12 @@ mod holders;
 mod interface;
 mod links;
 mod neighbour;
+mod packet_info;
 mod plan;
 mod process;
 mod release;
 mod repairs;
+mod reserve;
 mod route;
 mod settings;
 mod stall;
@@ -41,10 +43,14 @@ pub use interface::{
 };
 pub use links::{Link, LinkWatch, Links};
 pub use neighbour::NeighbourTable;
-pub use plan::{SocketOptions, apply_plan, hears_errors, is_icmp_error, is_of_one_host};
+pub use packet_info::Ipv4Info;
+pub use plan::{
+    SocketOptions, apply_plan, hears_errors, is_icmp_error, is_late_error, is_of_one_host,
+};
 pub use process::{NoProcess, Process, Usage};
 pub use release::{is_older_than, release};
 pub use repairs::{Repairs, finish_checksums, reason_not_to_send};
+pub use reserve::Reserve;
 pub use route::refuse_default_route;
 pub use settings::{Change, GivenBack, HostSettings};
 pub use stall::Stall;

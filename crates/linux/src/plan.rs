@@ -52,6 +52,12 @@ pub fn is_icmp_error(code: c_int) -> bool {
     )
 }
 
+/// True for errors of a send that are most likely about a datagram that left earlier: one that is too long is mostly the
+/// one that is sent.
+pub fn is_late_error(code: c_int) -> bool {
+    is_icmp_error(code) && code != libc::EMSGSIZE
+}
+
 /// True for an address that is that of one host: not that of all, and no group's.
 pub fn is_of_one_host(address: SocketAddr) -> bool {
     !address.ip().is_unspecified() && !address.ip().is_multicast()

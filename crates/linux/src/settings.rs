@@ -92,7 +92,8 @@ impl HostSettings {
     /// called, for a guard that is to know of the record.
     ///
     /// # Errors
-    /// The record or the setting cannot be written; then neither is left.
+    /// The record or the setting cannot be written; then neither is left. Or the setting cannot be read behind the change:
+    /// then the record stays, for the guard or a later run.
     pub fn add(
         &self,
         setting: &Path,
@@ -117,11 +118,10 @@ impl HostSettings {
             .and_then(|mut file| file.write_all(record.to_text().as_bytes()))
             .map_err(at(&change.record))
             .and_then(|()| recorded(&change))
-            .and_then(|()| write(setting, before.saturating_add(added)))
-            .and_then(|()| number(setting));
+            .and_then(|()| write(setting, before.saturating_add(added)));
         match made {
-            Ok(after) => {
-                change.after = after;
+            Ok(()) => {
+                change.after = number(setting)?;
                 Ok(change)
             }
             Err(error) => {

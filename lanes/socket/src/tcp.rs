@@ -18,12 +18,11 @@ use laneway_core::{
     Bell, CapsReport, Clock, ClockDomain, Close, ConnId, Counters, DropReason, Lane, LaneError,
     Opened, PortId, StreamApp, StreamLane, StreamOut, Turn, Wake,
 };
-use laneway_linux::connections_max;
+use laneway_linux::{Reserve, connections_max};
 use laneway_spec::LaneSpec;
 use std::{
     collections::VecDeque,
     ffi::c_int,
-    fs::File,
     io, mem,
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -48,8 +47,6 @@ const KEEPALIVES: c_int = 4;
 const LINGER_READS_MAX: usize = 64;
 /// Memory kept for bytes that apps leave.
 const SPARE_BYTES_MAX: usize = 64 << 20;
-/// The file that is opened for the sake of its descriptor.
-const RESERVE_PATH: &str = "/dev/null";
 
 /// TCP sockets as a stream lane. See the crate's documentation.
 pub struct TcpLane {
@@ -73,8 +70,8 @@ pub struct TcpLane {
     scratch: Box<[u8]>,
     /// Buffers for bytes that apps leave.
     spares: Vec<Box<[u8]>>,
-    /// A descriptor to give up when there is no other, so that a connection can be refused.
-    reserve: Option<File>,
+    /// For a connection that is refused when there is no other descriptor.
+    reserve: Reserve,
     /// Kept open for epoll.
     bell: Option<Bell>,
 }
@@ -243,7 +240,7 @@ impl TcpLane {
                 .map_err(os("watch a listening socket"))?;
             listeners.push(listener);
         }
-        let reserve = File::open(RESERVE_PATH).map_err(os("open a spare descriptor"))?;
+        let reserve = Reserve::open().map_err(os("open a spare descriptor"))?;
         Ok(TcpLane {
             epoll,
             listeners,
@@ -264,7 +261,7 @@ impl TcpLane {
             called: false,
             scratch: vec![0; config.buffer_bytes].into(),
             spares: Vec::new(),
-            reserve: Some(reserve),
+            reserve,
             bell: None,
             conns_max,
             config,
@@ -365,18 +362,16 @@ impl TcpLane {
         true
     }
 
-    /// Without a free descriptor nothing can be accepted, not even to be refused, and the peer would
-    /// hang: the reserve is given up for one moment. False when that does not help.
+    /// Refuses a connection by the descriptor in reserve. False when that does not help.
     fn refuse_one(&mut self, port: usize) -> bool {
-        self.reserve = None;
-        let listener = &mut self.listeners[port];
-        let refused =
-            listener.socket.as_ref().is_some_and(|socket| sys::accept(socket.as_fd()).is_ok());
-        if refused {
-            listener.counters.drop_one(DropReason::ConnTableFull);
+        let Listener { socket: Some(socket), counters, .. } = &mut self.listeners[port] else {
+            return false;
+        };
+        let is_refused = self.reserve.refuse(|| sys::accept(socket.as_fd()));
+        if is_refused {
+            counters.drop_one(DropReason::ConnTableFull);
         }
-        self.reserve = File::open(RESERVE_PATH).ok();
-        refused
+        is_refused
     }
 
     /// Reports to the app what is new of an open connection. True when the app was called.

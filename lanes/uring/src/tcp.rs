@@ -33,13 +33,12 @@ use laneway_core::{
     Bell, Cap, CapsReport, Clock, ClockDomain, Close, Counters, DropReason, Lane, LaneError,
     Opened, PortId, StreamApp, StreamLane, Turn, Wake,
 };
-use laneway_linux::connections_max;
+use laneway_linux::{Reserve, connections_max};
 use laneway_spec::LaneSpec;
-use net::{Event, Listener, Net, RESERVE_PATH, What, ended_at_last};
+use net::{Event, Listener, Net, What, ended_at_last};
 use out::Out;
 use std::{
     collections::VecDeque,
-    fs::File,
     mem,
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd},
@@ -128,8 +127,8 @@ impl UringTcp {
                 GROUP,
             )
         }?;
-        let reserve = File::open(RESERVE_PATH)
-            .map_err(failed("open a spare descriptor", "raise `ulimit -n`"))?;
+        let reserve =
+            Reserve::open().map_err(failed("open a spare descriptor", "raise `ulimit -n`"))?;
         let net = Net {
             ring: grant.ring,
             bundle: listeners[0].caps.obtained.has(Cap::Bundle),
@@ -153,7 +152,7 @@ impl UringTcp {
             zero_copies: 0,
             zero_copies_copied: 0,
             ear: Ear::default(),
-            reserve: Some(reserve),
+            reserve,
         };
         let mut lane = UringTcp {
             memory,

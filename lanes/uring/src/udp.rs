@@ -41,7 +41,7 @@ use laneway_core::{
     PayloadKey, PortId, PortMask, PortPlan, Turn, WhenFull,
 };
 use laneway_kinds::{Places, place_of};
-use laneway_linux::{Groups, WallClock, hears_errors, is_icmp_error, monotonic_ns};
+use laneway_linux::{Groups, WallClock, hears_errors, is_late_error, monotonic_ns};
 use laneway_spec::LaneSpec;
 use out::{Out, Way};
 use port::{Closing, NO_SOCKET, Port, source, template};
@@ -317,8 +317,7 @@ fn emptied(mut batch: Vec<Datagram<'_>>) -> Vec<Datagram<'static>> {
 
 /// True for errors of a send that are most likely about a datagram that left earlier.
 fn is_late(error: &io::Error) -> bool {
-    // One that is too long is mostly the one that is sent.
-    error.raw_os_error().is_some_and(|code| is_icmp_error(code) && code != libc::EMSGSIZE)
+    error.raw_os_error().is_some_and(is_late_error)
 }
 
 /// Datagrams in a train.

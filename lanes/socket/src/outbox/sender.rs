@@ -8,7 +8,7 @@ use crate::{
     train::{Cursor, Memory, Message, PIECES_MAX, Trains, Travels},
 };
 use laneway_core::DropReason;
-use laneway_linux::{Delayed, is_icmp_error};
+use laneway_linux::{Delayed, is_late_error};
 use std::{mem, os::fd::AsFd};
 
 /// The headers of one send call.
@@ -76,7 +76,9 @@ impl Sender {
                 }
                 // A signal, or what became of a datagram that left earlier.
                 Err(libc::EINTR | libc::ECONNREFUSED) if repeats < REPEATS_MAX => repeats += 1,
-                Err(error) if exit.hears_errors && is_late(error) && repeats < REPEATS_MAX => {
+                Err(error)
+                    if exit.hears_errors && is_late_error(error) && repeats < REPEATS_MAX =>
+                {
                     repeats += 1;
                 }
                 // What is itself too long is so the next time, too.
@@ -135,7 +137,7 @@ impl Sender {
                     return backlog.refused(why_dropped(error));
                 }
                 Err(libc::EINTR | libc::ECONNREFUSED) if repeats < REPEATS_MAX => repeats += 1,
-                Err(error) if *hears_errors && is_late(error) && repeats < REPEATS_MAX => {
+                Err(error) if *hears_errors && is_late_error(error) && repeats < REPEATS_MAX => {
                     repeats += 1
                 }
                 Err(libc::EMSGSIZE) if *hears_errors && !mem::replace(&mut is_in_doubt, true) => {}
@@ -265,12 +267,6 @@ pub(super) fn keep(exit: &mut Exit, mut cursor: Cursor, memories: [&[u8]; 2]) {
         backlog.push(payload, train.destination, train.from);
         backlog.trim(counters);
     }
-}
-
-/// True for errors of a send that are most likely about a datagram that left earlier.
-pub(super) fn is_late(error: i32) -> bool {
-    // One that is too long is mostly the one that is sent.
-    is_icmp_error(error) && error != libc::EMSGSIZE
 }
 
 pub(super) fn why_dropped(error: i32) -> DropReason {

@@ -12,9 +12,9 @@ use crate::{
 };
 use io_uring::{opcode, types};
 use laneway_core::{CapsReport, Close, ConnId, Counters, DropReason, PortId};
+use laneway_linux::Reserve;
 use std::{
     collections::VecDeque,
-    fs::File,
     io, mem,
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -51,12 +51,10 @@ pub(super) struct Net {
     pub(super) zero_copies: u64,
     pub(super) zero_copies_copied: u64,
     pub(super) ear: Ear,
-    /// A descriptor to give up when there is no other.
-    pub(super) reserve: Option<File>,
+    /// For connections that are refused when there is no other descriptor.
+    pub(super) reserve: Reserve,
 }
 
-/// The file that is opened for the sake of its descriptor.
-pub(super) const RESERVE_PATH: &str = "/dev/null";
 /// Connections that are closed for want of descriptors between two ticks.
 const REFUSED_MAX: usize = 64;
 
@@ -294,10 +292,7 @@ impl Net {
         let Net { listeners, reserve, .. } = self;
         let Listener { socket: Some(socket), counters, .. } = &mut listeners[port] else { return };
         for _ in 0..REFUSED_MAX {
-            *reserve = None;
-            let refused = sys::accept_waiting(socket.as_fd()).is_ok();
-            *reserve = File::open(RESERVE_PATH).ok();
-            if !refused {
+            if !reserve.refuse(|| sys::accept_waiting(socket.as_fd())) {
                 break;
             }
             counters.drop_one(DropReason::ConnTableFull);

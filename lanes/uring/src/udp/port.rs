@@ -197,6 +197,8 @@ impl Port {
                 Some(bytes_max) if outcome.segments > 1 => {
                     self.segment_bytes_max = self.segment_bytes_max.min(bytes_max);
                     self.fallbacks += 1;
+                    // Of the next train, a shorter one, nothing is known.
+                    self.is_in_doubt = false;
                     self.send_apart(trains, slot);
                 }
                 _ => self.counters.drop_many(drop_reason(&error), outcome.segments as u64),
