@@ -22,6 +22,7 @@ use laneway_kinds::{
 use laneway_spec::{IdlePolicy, LaneSpec};
 use laneway_stack::{DatagramStack, InterfaceConfig, StackConfig, StreamStack, TcpLimits};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -92,13 +93,15 @@ impl<R: Report + Clone> Ran<R> {
 /// Adds the ports of another worker. A rule is one worker's alone, so one may have ports that another has not, or other
 /// ones in their places.
 fn add_ports(ports: &mut Vec<PortReport>, others: &[PortReport]) {
-    let known = ports.len();
-    for (at, other) in others.iter().enumerate() {
-        match ports[..known].get_mut(at) {
-            Some(port) if port.caps.label == other.caps.label => {
+    let of = |port: &PortReport| (port.id, port.caps.label.clone());
+    let places: BTreeMap<_, _> = ports.iter().map(of).zip(0..).collect();
+    for other in others {
+        match places.get(&of(other)) {
+            Some(&place) => {
+                let port: &mut PortReport = &mut ports[place];
                 port.counters.merge(&other.counters);
             }
-            _ => ports.push(other.clone()),
+            None => ports.push(other.clone()),
         }
     }
 }
@@ -739,13 +742,13 @@ mod tests {
     }
 
     fn run_with(ports: &[(Option<&str>, u64)]) -> RunReport {
-        let port = |&(label, frames): &(Option<&str>, u64)| PortReport {
-            id: PortId(0),
+        let port = |(id, &(label, frames)): (u32, &(Option<&str>, u64))| PortReport {
+            id: PortId(id),
             caps: CapsReport { label: label.map(str::to_owned), ..CapsReport::default() },
             counters: received(frames),
         };
         RunReport {
-            ports: ports.iter().map(port).collect(),
+            ports: (0..).zip(ports).map(port).collect(),
             ..RunReport::begun("lane", ClockDomain::Monotonic)
         }
     }
@@ -780,6 +783,9 @@ mod tests {
         let label = |label: &str| Some(label.to_owned());
         let others = together(&[&[(Some("a"), 1)], &[(Some("b"), 2), (Some("b"), 4)]]);
         assert_eq!(others, [(label("a"), 1), (label("b"), 2), (label("b"), 4)]);
+        let of = |output, frames| [(Some("in"), 1), (Some(output), frames)];
+        let three = together(&[&of("a", 2), &of("b", 4), &of("b", 8)]);
+        assert_eq!(three, [(label("in"), 3), (label("a"), 2), (label("b"), 12)]);
     }
 
     #[derive(Clone, Debug)]
