@@ -47,7 +47,7 @@ const BY_CHANCE_MAX: f64 = 1e-4;
 const BY_HOST_MAX: f64 = 1e-3;
 
 /// Reasons for loss at which the way out is full, by the names of the core's table of drop reasons.
-const WAY_OUT: &[&str] = &["tx_refused", "tx_socket_full", "tx_interface_full", "link_queue_full"];
+const WAY_OUT: &[&str] = &["tx_refused", "tx_socket_full", "tx_interface_full"];
 /// ... at which the way in is, or what a worker keeps.
 const WAY_IN: &[&str] = &[
     "rx_queue_full",
@@ -58,6 +58,7 @@ const WAY_IN: &[&str] = &[
     "flow_table_full",
     "conn_table_full",
     "link_loss",
+    "link_queue_full",
 ];
 /// The name of what the user gave.
 pub(crate) const GIVEN: &str = "given by --drops";

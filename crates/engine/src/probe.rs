@@ -44,13 +44,10 @@ impl CountedBy {
 /// Stands for no port: what the app dropped, or ports that are gone.
 const NO_PORT: u8 = u8::MAX;
 
-/// Why a lane did not send what it was to send.
-const REFUSALS: [DropReason; 4] = [
-    DropReason::TxRefused,
-    DropReason::TxSocketFull,
-    DropReason::TxInterfaceFull,
-    DropReason::LinkQueueFull,
-];
+/// Reasons for which the way out did not take what was to be sent: it was full. What is refused for what it is, too long or
+/// for no port, was not offered.
+const REFUSALS: [DropReason; 3] =
+    [DropReason::TxRefused, DropReason::TxSocketFull, DropReason::TxInterfaceFull];
 
 impl Probe {
     /// Takes the recorder that waits for this run, if one does.
