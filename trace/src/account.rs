@@ -150,8 +150,7 @@ impl<'a> Books<'a> {
     fn new(model: &'a Model, thread: usize) -> Option<Self> {
         let state = &model.states[thread];
         let ledger = &state.ledger;
-        let tells = state.entries > 0 || !state.points.polls.is_empty() || state.has_points();
-        (tells && ledger.last_ns > ledger.first_ns).then(|| Self {
+        (state.is_programs() && ledger.last_ns > ledger.first_ns).then(|| Self {
             model,
             thread,
             state,
@@ -246,15 +245,6 @@ impl<'a> Books<'a> {
             Taken::Interrupt(vector) => {
                 gap.part = Part::Interrupts;
                 gap.name = interrupt(vector);
-            }
-            Taken::Preempted(task) => {
-                let name = self.named(task);
-                // A CPU that was idle was taken by no task: it took so long to wake up.
-                let (part, name) = match name.starts_with(IDLE_TASK) {
-                    true => (Part::Waiting, WAKE_UP),
-                    false => (Part::Preempted, name),
-                };
-                (gap.part, gap.name) = (part, name.to_owned());
             }
             Taken::Queued { behind, long } => {
                 let name = self.named(behind);

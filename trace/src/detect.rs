@@ -38,7 +38,7 @@ pub(crate) struct Case<'a> {
     pub(crate) seed: u64,
     /// Packets known from elsewhere to be dropped.
     pub(crate) drops: Option<u64>,
-    /// Parts of the trace that could not be read.
+    /// Damaged parts of the trace: left out, or read as if they were whole.
     pub(crate) damages: u64,
 }
 

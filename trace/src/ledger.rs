@@ -36,10 +36,9 @@ const EAGAIN: i32 = -11;
 /// What the kernel does with a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Taken {
-    /// Another task runs.
-    Preempted(Option<FunctionKey>),
-    /// It was woken and has no CPU yet. The task that had the CPU until then, where that is known; and whether it took
-    /// longer than a CPU takes to wake up.
+    /// It could run and has no CPU: another task runs, or it was woken and has none yet. The task that has the CPU until
+    /// then, where that is known; and whether it took longer than a CPU takes to wake up, which it does not do for a
+    /// thread that it was taken from.
     Queued { behind: Option<FunctionKey>, long: bool },
     /// It waits in a system call, or, where those are not recorded, in a context; and was woken by a task.
     Blocked { call: Option<u32>, node: u32, by: Option<FunctionKey> },
@@ -199,12 +198,8 @@ impl Ledger {
         }
     }
 
-    /// Some kernels tell twice: when it is made runnable, and when that is done. The first says by which thread.
     pub(crate) fn woken_by(&mut self, task: FunctionKey) {
-        if !self.woken {
-            self.waker = Some(task);
-            self.woken = true;
-        }
+        (self.waker, self.woken) = (Some(task), true);
     }
 
     pub(crate) fn returned(&mut self, value: i32) {
@@ -221,7 +216,8 @@ impl Ledger {
     pub(crate) fn comes(&mut self, runnable: bool, call: Option<u32>, node: u32) {
         let node = if call.is_some() { NONE } else { node };
         if runnable {
-            self.take(Taken::Preempted(self.task), self.off_ns + self.queued_ns);
+            let off_ns = self.off_ns + self.queued_ns;
+            self.take(Taken::Queued { behind: self.task, long: true }, off_ns);
         } else {
             self.take(Taken::Blocked { call, node, by: self.waker }, self.off_ns);
             if self.woken {

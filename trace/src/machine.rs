@@ -463,7 +463,9 @@ impl ThreadState {
 
     /// The program tells of it: the kernel's events, and points among them, are there for any thread of the machine.
     pub(crate) fn is_programs(&self) -> bool {
-        self.entries > 0 || !self.points.polls.is_empty() || !self.points.sends.is_empty()
+        let has_calls =
+            self.entries > 0 || !self.points.polls.is_empty() || !self.points.sends.is_empty();
+        has_calls || self.has_points() && self.kernel_events == 0
     }
 
     fn off_cpu_ns(&self) -> u64 {

@@ -350,7 +350,7 @@ fn named(
     for state in states {
         keys.extend(state.dropped.iter().map(|row| row.1));
         keys.extend(state.ledger.rows.keys().filter_map(|taken| match *taken {
-            Taken::Preempted(task) | Taken::Queued { behind: task, .. } => task,
+            Taken::Queued { behind, .. } => behind,
             Taken::Blocked { by, .. } => by,
             _ => None,
         }));

@@ -211,6 +211,18 @@ fn a_thread_that_was_woken_waits_for_the_cpu_behind_whom_it_comes_after() {
     }
 }
 
+/// A CPU that idles while a thread could run is no spare capacity: the thread is held back, by its quota perhaps.
+#[test]
+fn a_thread_that_could_run_while_its_cpu_idles_was_held_back() {
+    let script = looped(40_000, 4_000, |script| {
+        script
+            .after(50, Kind::SwitchedOut { runnable: true })
+            .after(0, Kind::TookOver(key("swapper/0")))
+            .after(4_000_000, Kind::SwitchedIn);
+    });
+    first(&analyse(&script, Options::default(), false), CauseKind::Preempted, "", 40_000_000);
+}
+
 #[test]
 fn a_lock_a_sleep_and_a_system_call_are_distinguished() {
     let futex = syscall(libc::SYS_futex);

@@ -30,6 +30,8 @@ mod trace;
 mod uftrace;
 
 pub use about::{About, Clock, DAMAGES_MAX, OpenError, Read, ReadError, Record};
+// For the test that compares the analysis' own table of system calls.
+#[doc(hidden)]
 pub use ctf::syscall_number;
 pub use event::{
     Consumer, Damage, Event, FunctionKey, Kind, Loss, PAGE_FAULT, PoolAction, Producer,

@@ -49,8 +49,8 @@ pub(super) fn trace_health(case: &Case<'_>) -> Finding {
         ills.push(format!("{} {holes} {size}", counts.losses));
     }
     if case.damages > 0 {
-        let parts = nouns(case.damages, "part");
-        ills.push(format!("{} {parts} of the trace could not be read", case.damages));
+        let parts = nouns(case.damages, "damaged part");
+        ills.push(format!("{} {parts}", case.damages));
     }
     if cut > CUT_SHARE_MAX {
         ills.push(format!("{} of the calls cut", percent(cut)));
@@ -77,7 +77,7 @@ pub(super) fn trace_health(case: &Case<'_>) -> Finding {
     finding.state = fired(!ills.is_empty());
     finding.sentence = if ills.is_empty() {
         format!(
-            "No holes, no unread parts, no clock steps; the tracer takes {} of the traced time.",
+            "No holes, no damage, no clock steps; the tracer takes {} of the traced time.",
             percent(overhead)
         )
     } else {
@@ -114,10 +114,6 @@ mod tests {
         let source = Source { damages: vec![damage], damages_more: 2, ..Source::default() };
         let found = health(&source);
         assert_eq!(found.state, State::Fired);
-        assert!(
-            found.sentence.contains("3 parts of the trace could not be read"),
-            "{}",
-            found.sentence
-        );
+        assert!(found.sentence.contains("3 damaged parts"), "{}", found.sentence);
     }
 }
