@@ -7,11 +7,11 @@
 
 use crate::offline::{CHUNK_FRAMES, Chunk, OfflineFrame, Source};
 use laneway_capture::LinkType;
-use laneway_capture::{ReadError, Reader, ethernet};
+use laneway_capture::{ReadError, Reader, ethernet, is_rereadable};
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{fs, mem};
 
 /// Link types that are counted each in [`UnreadLinks`]; frames of further ones are counted in the ledger only.
 const LINK_TYPES_MAX: usize = 16;
@@ -63,12 +63,11 @@ impl CaptureSource {
     /// # Errors
     /// When it does not exist, cannot be read, or does not begin as a capture does.
     pub(crate) fn open(path: &Path, unread: &UnreadLinks) -> Result<CaptureSource, ReadError> {
-        let is_file = path != Path::new("-") && fs::metadata(path).is_ok_and(|m| m.is_file());
         let mut reader = Reader::open(path)?;
         let state = match reader.next_chunk(1) {
             Err(error @ ReadError::NotUnderstood(_)) => return Err(error),
             // Damage behind the beginning costs what lies behind it, not the file.
-            _ if is_file => State::Checked,
+            _ if is_rereadable(path) => State::Checked,
             Ok(first) => State::Begun(Box::new(reader), first),
             Err(error) => return Err(error),
         };

@@ -9,10 +9,11 @@
 
 use laneway_capture::{
     Capture, CaptureError, Chunk, ETHERNET_BYTES, ReadError, Reader, Record, ethernet,
+    is_read_once, is_rereadable,
 };
 use laneway_core::DropReason;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::{fs, mem};
 
 /// Bytes of all captures together that are taken into memory.
 const PRELOAD_BYTES_MAX: usize = 1 << 30;
@@ -215,8 +216,7 @@ impl Current {
 
 /// Makes sure that `path` is a capture.
 fn look(path: &Path, passes: Option<u64>) -> Result<Kind, String> {
-    let is_file = path != Path::new("-") && fs::metadata(path).is_ok_and(|file| file.is_file());
-    if !is_file && passes != Some(1) && (path == Path::new("-") || path.exists()) {
+    if passes != Some(1) && is_read_once(path) {
         return Err(format!(
             "{}: it is no regular file, so it has one pass; add --preload, or leave out --loop",
             path.display()
@@ -226,7 +226,7 @@ fn look(path: &Path, passes: Option<u64>) -> Result<Kind, String> {
     match reader.next_chunk(1) {
         Err(error @ ReadError::NotUnderstood(_)) => Err(named(path, &error)),
         // Damage behind the beginning costs what lies behind it, not the file.
-        _ if is_file => Ok(Kind::File),
+        _ if is_rereadable(path) => Ok(Kind::File),
         Ok(first) => Ok(Kind::Begun(Some(Reading::File(Box::new(reader), first)))),
         Err(error) => Err(named(path, &error)),
     }

@@ -37,7 +37,7 @@ pub use ethernet::{ETHERNET_BYTES, Parts, ethernet};
 pub use format::{FormatError, Interface, ReadCounts, Record, RecordRef};
 pub use link::{LinkType, Unsupported, network};
 pub use partial::{PartialFile, PartialName};
-pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX};
+pub use reader::{Progress, Reader, ZSTD_WINDOW_LOG_MAX, is_read_once, is_rereadable};
 pub use writer::{Layout, WriteError, Writer};
 
 /// Reads `data` in every way this crate can and asserts that the ways agree: the entry point of the fuzz target.

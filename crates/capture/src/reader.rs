@@ -70,6 +70,17 @@ pub struct Reader {
     pending: Option<ReadError>,
 }
 
+/// True where `path`, as [`Reader::open`] reads it, can be opened again for another pass: a file, and no pipe, device or
+/// standard input.
+pub fn is_rereadable(path: &Path) -> bool {
+    path != Path::new("-") && path.metadata().is_ok_and(|file| file.is_file())
+}
+
+/// True where there is something at `path` that can be read once alone.
+pub fn is_read_once(path: &Path) -> bool {
+    !is_rereadable(path) && (path == Path::new("-") || path.exists())
+}
+
 impl Reader {
     /// Opens `path`; `-` is standard input.
     ///

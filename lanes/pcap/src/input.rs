@@ -7,7 +7,7 @@
 //! it, as a frame has no place for none.
 
 use crate::NAME;
-use laneway_capture::{Chunk, ReadError, Reader, Record};
+use laneway_capture::{Chunk, ReadError, Reader, Record, is_read_once};
 use laneway_core::LaneError;
 use std::collections::BTreeSet;
 use std::io;
@@ -32,9 +32,7 @@ pub(crate) struct Input {
 impl Input {
     /// Opens `path` and reads its first record.
     pub(crate) fn open(path: &Path, passes: usize) -> Result<Input, LaneError> {
-        let is_stdin = path == Path::new("-");
-        let is_file = !is_stdin && path.metadata().is_ok_and(|file| file.is_file());
-        if passes > 1 && !is_file && (is_stdin || path.exists()) {
+        if passes > 1 && is_read_once(path) {
             return Err(LaneError::Refused {
                 lane: NAME.to_owned(),
                 name: path.display().to_string(),

@@ -299,8 +299,9 @@ impl Pcapng {
                     clock.offset_s = order.u64(bytes) as i64;
                 }
                 OPTION_FCSLEN => {
-                    let [bytes] = value.try_into().map_err(|_| wrong)?;
-                    fcs_bytes = Some(bytes);
+                    let [length] = value.try_into().map_err(|_| wrong)?;
+                    // In bits by the format's draft, in bytes by Wireshark: no sequence is as long as 8 bytes.
+                    fcs_bytes = Some(if length < 8 { length } else { length / 8 });
                 }
                 _ => {}
             }
@@ -561,14 +562,18 @@ mod tests {
 
     #[test]
     fn a_frame_check_sequence_is_no_part_of_a_record() {
-        let builder = Builder::default().section().interface(1, 0, &[(OPTION_FCSLEN, &[4])]);
-        let bytes = builder.enhanced(0, 1, 64, &[7; 64]).enhanced(0, 2, 64, &[7; 61]).bytes;
-        let mut records = Records::new(&bytes);
-        for _ in 0..2 {
-            let record = records.next_record().unwrap().unwrap();
-            assert_eq!((record.wire_len, record.data), (60, &[7; 60][..]));
+        // In bytes, and in bits.
+        for length in [4, 32] {
+            let options: &[(u16, &[u8])] = &[(OPTION_FCSLEN, &[length])];
+            let builder = Builder::default().section().interface(1, 0, options);
+            let bytes = builder.enhanced(0, 1, 64, &[7; 64]).enhanced(0, 2, 64, &[7; 61]).bytes;
+            let mut records = Records::new(&bytes);
+            for _ in 0..2 {
+                let record = records.next_record().unwrap().unwrap();
+                assert_eq!((record.wire_len, record.data), (60, &[7; 60][..]), "{length}");
+            }
+            assert!(records.next_record().unwrap().is_none());
         }
-        assert!(records.next_record().unwrap().is_none());
     }
 
     #[test]
