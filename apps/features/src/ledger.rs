@@ -59,18 +59,18 @@ impl From<laneway_flow::Disorder> for Disorder {
 impl Ledger {
     /// Of an extractor in user space: what the lane lost never reached the app.
     pub(crate) fn of_frames<S: Sink>(report: &RunReport, app: &Features<S>) -> Ledger {
-        let lane = report.counters();
+        let mut lane = report.counters();
+        // Of a frame that has its row.
         let pass_refused = lane.drops(DropReason::PassRefused);
-        let lost: u64 = lane.nonzero_drops().map(|(_, n)| n).sum::<u64>() - pass_refused;
+        lane.set_drops(DropReason::PassRefused, 0);
+        let lost: u64 = lane.nonzero_drops().map(|(_, n)| n).sum();
         let mut drops = lane.clone();
         drops.merge(&report.app);
-        let before_the_verdict =
-            |(reason, _): &(DropReason, u64)| *reason != DropReason::PassRefused;
         Ledger {
             seen: lane.rx_frames + lost,
             delivered: report.app.rx_frames,
             unflowed: app.unflowed(),
-            drops: drops.nonzero_drops().filter(before_the_verdict).collect(),
+            drops: drops.nonzero_drops().collect(),
             pass_refused,
             damaged: 0,
             disorder: app.disorder().into(),
