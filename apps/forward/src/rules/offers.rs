@@ -91,8 +91,8 @@ impl RuleSet {
             return;
         }
         waiting.sort_unstable();
-        let known: Vec<(u64, u32, Vec<Entry>)> = match rules.len() {
-            len if len > OFFERED_RULES_MAX => Vec::new(),
+        let known: Vec<(u64, u32, Vec<Entry>)> = match self.groups[at].get(&0) {
+            Some(&len) if len > OFFERED_RULES_MAX => Vec::new(),
             _ => rules
                 .iter()
                 .filter(|(_, r)| r.rule.attributes.group == 0)

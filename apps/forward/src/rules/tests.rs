@@ -273,6 +273,17 @@ fn a_rule_of_another_group_takes_no_place_at_the_port() {
 }
 
 #[test]
+fn rules_of_other_groups_do_not_count_against_those_that_a_port_is_offered() {
+    let (mut set, _) = offered();
+    for _ in 0..=OFFERED_RULES_MAX {
+        run(&mut set, "flow create 0 group 5 ingress pattern eth / ipv4 / end actions drop / end");
+    }
+    assert_eq!(set.commit(), Commit::Done);
+    create(&mut set, 2, "53");
+    assert_eq!(places(&set).last(), Some(&"offloaded"));
+}
+
+#[test]
 fn a_rule_is_offered_again_when_the_one_before_it_has_gone() {
     let (mut set, taken) = offered();
     create(&mut set, 6, "54");
