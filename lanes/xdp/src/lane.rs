@@ -301,12 +301,12 @@ impl KernelLane for XdpLane {
         Ok(records)
     }
 
-    /// When this returns no CPU runs the program any more: what the rings and maps hold is final.
+    /// When this returns no CPU runs the program any more: what the rings and maps hold is final, but on a kernel that
+    /// cannot be waited for.
     fn detach(&mut self) {
         let links: Vec<XdpLink> = self.ports.iter_mut().filter_map(|p| p.link.take()).collect();
         if !links.is_empty() {
             drop(links);
-            // A kernel that cannot wait has detached all the same.
             let _ = wait_for_programs();
             self.spread_at_end = self.spread.as_ref().map(|spread| spread.drain(|| self.seen()[0]));
         }
