@@ -42,6 +42,7 @@ pub mod multicast;
 mod permitted;
 mod ping;
 mod plan;
+mod program_end;
 pub mod race;
 mod refused;
 mod replies;

@@ -21,8 +21,6 @@ use std::time::Duration;
 
 /// How long a child that is to end may take before it is killed.
 pub(crate) const CHILD_END_MAX: Duration = Duration::from_secs(3);
-/// How long a program that a child keeps may take: the rest of the child's time is for what it removes behind it.
-pub(crate) const PROGRAM_END_MAX: Duration = Duration::from_secs(2);
 
 /// What a lane hands to an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@
 //! process dies, however, and `stdbuf` (coreutils). Memory lies in huge pages where enough are free, else in ordinary
 //! ones (`--no-huge`); which, is a fact of the report. It polls, so its CPU is full at any load.
 
-use crate::plan::PROGRAM_END_MAX;
+use crate::program_end::end;
 use laneway_core::{CapsReport, Counters, DropReason};
 use std::fs;
 use std::io::{Read, Write};
@@ -272,15 +272,7 @@ impl Drop for Testpmd {
     fn drop(&mut self) {
         // Fails when it has ended already.
         let _ = writeln!(self.commands, "quit").and_then(|()| self.commands.flush());
-        let until = Instant::now() + PROGRAM_END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                let _ = self.child.kill();
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.wait();
+        end(&mut self.child);
         // What is left in a temporary folder is harmless.
         let _ = fs::remove_dir_all(&self.runtime);
         // Its device attaches an XDP program that outlives a process that was killed. Nothing to do

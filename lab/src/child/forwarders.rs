@@ -2,7 +2,7 @@
 //! xdp-tools. Both run in the receive stack of the arm's interfaces; what is started here is undone
 //! here.
 
-use crate::plan::PROGRAM_END_MAX;
+use crate::program_end::end;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -132,15 +132,7 @@ impl Drop for XdpBench {
     fn drop(&mut self) {
         // It detaches on an interrupt; one that does not listen is killed, and its program with it.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-        let until = Instant::now() + PROGRAM_END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                let _ = self.child.kill();
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.wait();
+        end(&mut self.child);
         for interface in &self.interfaces {
             let _ = call("ip", &["link", "set", "dev", interface, "xdp", "off"]);
         }

@@ -4,7 +4,7 @@
 //! `redis-server:appendfsync=always` (or `everysec`, or `no`) writes one to a [`Disk`], synced as the word says.
 
 use crate::disk::Disk;
-use crate::plan::PROGRAM_END_MAX;
+use crate::program_end::end;
 use laneway_engine::pin_to_cpu;
 use laneway_spec::nearest;
 use rustix::process::{Pid, Signal, kill_process};
@@ -173,15 +173,7 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + PROGRAM_END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                let _ = self.child.kill();
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }
 

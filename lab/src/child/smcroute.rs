@@ -6,7 +6,7 @@
 //! switched off, though the source is on the cable that datagrams come by.
 
 use crate::fanout::FanoutPlan;
-use crate::plan::PROGRAM_END_MAX;
+use crate::program_end::end;
 use laneway_engine::pin_to_cpu;
 use laneway_netns::memory_folder;
 use rustix::process::{Pid, Signal, kill_process};
@@ -107,15 +107,7 @@ impl Smcroute {
 impl Drop for Smcroute {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let until = Instant::now() + PROGRAM_END_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                let _ = self.child.kill();
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }
 

@@ -11,8 +11,8 @@ use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
 use super::once::Once;
 use super::{
-    Entrant, Options, Progress, RaceError, analyse, beside, capacities, demands, files,
-    interrupted, round_down, trial_plan,
+    Entrant, Options, Progress, RaceError, analyse, beside, demands, files, interrupted,
+    round_down, searched, trial_plan,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
@@ -157,7 +157,7 @@ impl<'a> Contest<'a> {
             loads_pps: &extent.loads_pps,
             saturating_pps,
             counts_requests: !extent.closed_requests.is_empty(),
-            is_searched: capacities::compared(self.scenario).next().is_some(),
+            is_searched: searched::is_searched(self.scenario),
             is_pinged: false,
         }
     }

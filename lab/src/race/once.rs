@@ -1,7 +1,7 @@
 //! What is measured once in a generation, at no load: pings and searched rates, compared while a race goes on.
 //!
-//! None of these comparisons ends a race. But those that do are of the same arms in the same generations, so that the
-//! data of these choose its end as well: a single look at the end, at the whole error rate, would claim too much. So
+//! No verdict here is waited for; a goal or a claim on a searched rate is. What is waited for is of the same arms in the
+//! same generations, so that the data of these choose a race's end as well: a single look at the end, at the whole error rate, would claim too much. So
 //! they are looked at whenever the others are, each look at its own level, and the last one stands.
 
 use super::analyse::Judge;
@@ -46,6 +46,7 @@ impl<'a> Once<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::race::searched;
     use crate::trial::Capacity;
     use laneway_random::Random;
     use std::path::Path;
@@ -81,6 +82,14 @@ mod tests {
     fn differs(mut found: Vec<Finding>) -> bool {
         let interval = found.remove(1).comparison.interval;
         interval.is_some_and(|it| !(it.lower..=it.upper).contains(&1.0))
+    }
+
+    #[test]
+    fn a_scenario_of_pings_may_search_too() {
+        let mut scenario = scenario();
+        assert!(searched::is_searched(&scenario) && scenario.capacity.is_none());
+        scenario.ping.as_mut().expect("it has pings").capacity_steps = 0;
+        assert!(!searched::is_searched(&scenario));
     }
 
     #[test]

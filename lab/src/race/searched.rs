@@ -13,6 +13,11 @@ pub(super) fn resolution(scenario: &Scenario) -> f64 {
     search.map_or(0.0, |(pps, steps)| search::resolution(pps, steps))
 }
 
+/// Whether rates are searched.
+pub(super) fn is_searched(scenario: &Scenario) -> bool {
+    resolution(scenario) > 0.0
+}
+
 /// What a search found, and what is above that.
 pub(super) type Searched<'a> = (&'a Capacity, SearchEnd);
 
