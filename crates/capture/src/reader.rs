@@ -70,8 +70,8 @@ pub struct Reader {
     pending: Option<ReadError>,
 }
 
-/// True where `path`, as [`Reader::open`] reads it, can be opened again for another pass: a file, and no pipe, device or
-/// standard input.
+/// True where `path`, as [`Reader::open`] reads it, can be opened again for another pass: a file, and no pipe, device
+/// or standard input.
 pub fn is_rereadable(path: &Path) -> bool {
     path != Path::new("-") && path.metadata().is_ok_and(|file| file.is_file())
 }

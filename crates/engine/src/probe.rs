@@ -44,8 +44,8 @@ impl CountedBy {
 /// Stands for no port: what the app dropped, or ports that are gone.
 const NO_PORT: u8 = u8::MAX;
 
-/// Reasons for which the way out did not take what was to be sent: it was full. What is refused for what it is, too long or
-/// for no port, was not offered.
+/// Reasons for which the way out did not take what was to be sent: it was full. What is refused for what it is, too
+/// long or for no port, was not offered.
 const REFUSALS: [DropReason; 3] =
     [DropReason::TxRefused, DropReason::TxSocketFull, DropReason::TxInterfaceFull];
 

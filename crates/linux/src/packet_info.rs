@@ -19,8 +19,8 @@ impl Ipv4Info {
         Some(Ipv4Info { own, destination })
     }
 
-    /// True for what was sent to all hosts of a network, which the broadcast address of a subnet does not show: what was
-    /// sent to one host was sent to our own address.
+    /// True for what was sent to all hosts of a network, which the broadcast address of a subnet does not show: what
+    /// was sent to one host was sent to our own address.
     pub fn is_broadcast(&self) -> bool {
         self.own != self.destination
             && !self.own.is_unspecified()

@@ -52,8 +52,8 @@ pub fn is_icmp_error(code: c_int) -> bool {
     )
 }
 
-/// True for errors of a send that are most likely about a datagram that left earlier: one that is too long is mostly the
-/// one that is sent.
+/// True for errors of a send that are most likely about a datagram that left earlier: one that is too long is mostly
+/// the one that is sent.
 pub fn is_late_error(code: c_int) -> bool {
     is_icmp_error(code) && code != libc::EMSGSIZE
 }

@@ -92,8 +92,8 @@ impl HostSettings {
     /// called, for a guard that is to know of the record.
     ///
     /// # Errors
-    /// The record or the setting cannot be written; then neither is left. Or the setting cannot be read behind the change:
-    /// then the record stays, for the guard or a later run.
+    /// The record or the setting cannot be written; then neither is left. Or the setting cannot be read behind the
+    /// change: then the record stays, for the guard or a later run.
     pub fn add(
         &self,
         setting: &Path,

@@ -1,8 +1,9 @@
 //! What is measured once in a generation, at no load: pings and searched rates, compared while a race goes on.
 //!
-//! No verdict here is waited for; a goal or a claim on a searched rate is. What is waited for is of the same arms in the
-//! same generations, so that the data of these choose a race's end as well: a single look at the end, at the whole error rate, would claim too much. So
-//! they are looked at whenever the others are, each look at its own level, and the last one stands.
+//! No verdict here is waited for; a goal or a claim on a searched rate is. What is waited for is of the same arms in
+//! the same generations, so that the data of these choose a race's end as well: a single look at the end, at the whole
+//! error rate, would claim too much. So they are looked at whenever the others are, each look at its own level, and the
+//! last one stands.
 
 use super::analyse::Judge;
 use super::pings::{ByGeneration, findings};
