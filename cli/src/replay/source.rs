@@ -59,8 +59,8 @@ enum Reading {
 pub(super) struct Current {
     pub(super) bytes: Vec<u8>,
     scratch: Vec<u8>,
-    /// The capture's time.
-    pub(super) ts_ns: u64,
+    /// The capture's time, where it has one for the frame.
+    pub(super) ts_ns: Option<u64>,
     /// Records whose link layer cannot be read as Ethernet.
     link_type_unknown: u64,
     /// Records too short for an Ethernet header.
@@ -110,10 +110,11 @@ impl Source {
                 },
                 Some(Reading::File(reader, first)) => {
                     let first = first.take();
-                    let first = first.as_ref().and_then(|chunk| chunk.records().next());
-                    let next = first.map_or_else(|| reader.next_record(), |first| Ok(Some(first)));
+                    let first =
+                        first.as_ref().and_then(|it| it.records().zip(it.have_time()).next());
+                    let next = first.map_or_else(|| reader.next_stamped(), |first| Ok(Some(first)));
                     match next {
-                        Ok(record) => record.map(|record| current.take_in(&record)),
+                        Ok(next) => next.map(|(record, timed)| current.take_in(&record, timed)),
                         Err(error) => return Err(named(&captures[*turn].path, &error)),
                     }
                 }
@@ -123,7 +124,7 @@ impl Source {
                     };
                     let at = capture.index().get(*next);
                     *next += 1;
-                    at.map(|at| current.take_in(&at.record(capture.bytes())))
+                    at.map(|at| current.take_in(&at.record(capture.bytes()), at.has_time))
                 }
             };
             match is_frame {
@@ -189,7 +190,7 @@ impl Source {
 
 impl Current {
     /// Copies a record; false, and counted, when it is no frame that can be sent.
-    fn take_in(&mut self, record: &Record<'_>) -> bool {
+    fn take_in(&mut self, record: &Record<'_>, has_time: bool) -> bool {
         let Ok(frame) = ethernet(record, &mut self.scratch) else {
             self.link_type_unknown += 1;
             return false;
@@ -201,7 +202,7 @@ impl Current {
         self.cut += u64::from(frame.data.len() < frame.wire_len as usize);
         self.bytes.clear();
         self.bytes.extend_from_slice(frame.data);
-        self.ts_ns = frame.ts_ns;
+        self.ts_ns = has_time.then_some(frame.ts_ns);
         true
     }
 
