@@ -128,7 +128,7 @@ pub struct TcpLimits {
     /// `conn_table_full`).
     pub per_source_max: usize,
     /// Connections that have ended for the app and not yet for TCP (FIN on its way, TIME-WAIT); the
-    /// oldest makes room.
+    /// oldest makes room once its FIN or reset has left, so that those which end in one turn may be more.
     pub lingering_max: usize,
     /// Receive buffer with which a connection begins, in bytes, and so the largest window offered then;
     /// 65,535 at most, because a SYN-ACK states its window unshifted.

@@ -12,7 +12,7 @@ use laneway_core::{Close, DropReason, Lane, StreamLane};
 use laneway_stack::ConnectionCounts;
 use laneway_wire::{Ipv4, Tcp, checksum, protocol, tcp_flags};
 use proptest::prelude::*;
-use segments::{answers, collected, frame_behind, segment, segment_with, syn, syn_with};
+use segments::{answers, collected, frame_behind, opened, segment, segment_with, syn, syn_with};
 use smoltcp::socket::tcp::State;
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -312,6 +312,63 @@ fn connections_beyond_a_limit_are_reset_and_counted() {
         assert!(bench.until(MINUTE, |b| b.app.closed == [Close::Peer]));
         let late = bench.connect(near(7));
         assert!(bench.until(MINUTE, |b| b.far(late).state() == State::Established));
+    }
+}
+
+#[test]
+fn the_stop_of_more_connections_than_may_linger_reaches_every_peer() {
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.lingering_max = 2;
+    let mut bench = Bench::new("sim", &config, Server::echo());
+    let fars: Vec<_> = (0..5).map(|_| bench.connect(near(7))).collect();
+    assert!(bench.until(MINUTE, |b| b.app.opened == 5));
+    let turn = laneway_core::Turn { now_ns: bench.now_ns() };
+    bench.stack.finish(&mut bench.app, turn);
+    assert_eq!(bench.app.closed, [Close::Stop; 5]);
+    let all_know =
+        |b: &mut Bench<Server>| fars.iter().all(|far| b.far(*far).state() == State::CloseWait);
+    assert!(bench.until(MINUTE, all_know), "not every peer was sent a FIN");
+}
+
+#[test]
+fn a_turn_that_ends_more_connections_than_may_linger_cuts_none_of_them_off() {
+    let from = |port| SocketAddr::new([10, 0, 1, 9].into(), port);
+    let mut config = config(&["10.0.0.1:7"]);
+    config.tcp.lingering_max = 2;
+    for aborts in [true, false] {
+        let mut bench = Bench::new("sim", &config, Server::echo());
+        (bench.app.one_shot, bench.app.aborts) = (true, aborts);
+        // The peer's numbers are those of an answered byte; that of our FIN is not acknowledged.
+        let ask = |own: u32| (tcp_flags::ACK, 1001, own);
+        let take = |own: u32| (tcp_flags::ACK, 1002, own.wrapping_add(1));
+        let owns: Vec<u32> = (1..=5).map(|port| opened(&mut bench, from(port))).collect();
+        let turn = |bench: &mut Bench<Server>, first: u16, owns: &[u32], asks: bool| {
+            for (port, own) in (first..).zip(owns) {
+                let (numbers, bytes) =
+                    if asks { (ask(*own), &b"x"[..]) } else { (take(*own), &b""[..]) };
+                let frame = segment_with(from(port), near(7), numbers, 4096, bytes);
+                bench.world.inject(PORT, &frame);
+            }
+            let clock = bench.world.clock();
+            bench.stack.serve(&mut bench.app, &clock).unwrap();
+            collected(bench)
+        };
+        let ends = turn(&mut bench, 1, &owns, true);
+        let end = if aborts { tcp_flags::RST } else { tcp_flags::FIN };
+        assert_eq!(ends.iter().filter(|tcp| tcp.flags & end != 0).count(), 5, "{ends:?}");
+        if aborts {
+            assert_eq!(bench.stack.connections().total, 0);
+            continue;
+        }
+        turn(&mut bench, 1, &owns, false);
+        assert_eq!((bench.app.closed.len(), bench.stack.connections().lingering), (5, 5));
+        // From then on there is room for those above the limit only until others end.
+        for (port, lingering) in [(6, 4), (7, 3), (8, 2), (9, 2)] {
+            let own = opened(&mut bench, from(port));
+            turn(&mut bench, port, &[own], true);
+            turn(&mut bench, port, &[own], false);
+            assert_eq!(bench.stack.connections().lingering, lingering, "port {port}");
+        }
     }
 }
 

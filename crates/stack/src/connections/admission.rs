@@ -81,7 +81,7 @@ impl Connections {
         if cookie.is_none() && self.half_open >= self.limits.half_open_max {
             return Err(Refusal::HalfOpenFull);
         }
-        if is_full && !self.evict_lingering() {
+        if is_full && !self.evict_lingering(true) {
             return Err(Refusal::Full);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -199,13 +199,19 @@ impl Connections {
         }
     }
 
-    /// Makes room by ending the oldest connection that the app knows to be closed.
-    pub(super) fn evict_lingering(&mut self) -> bool {
+    /// Makes room by ending the oldest connection that the app knows to be closed; one whose FIN or reset may not have
+    /// left only if it `may_be_unsent`, else it becomes the youngest.
+    fn evict_lingering(&mut self, may_be_unsent: bool) -> bool {
         while let Some((slot, generation)) = self.lingerers.pop_front() {
-            if self.lingers(slot, generation) {
-                self.release(slot);
-                return true;
+            if !self.lingers(slot, generation) {
+                continue;
             }
+            if self.slots[slot as usize].is_sending && !may_be_unsent {
+                self.lingerers.push_back((slot, generation));
+                return false;
+            }
+            self.release(slot);
+            return true;
         }
         false
     }
@@ -216,8 +222,12 @@ impl Connections {
     }
 
     pub(super) fn linger(&mut self, slot: u32) {
-        if self.lingering >= self.limits.lingering_max {
-            self.evict_lingering();
+        // A turn that closes more than may linger goes over the limit, because none of their ends has left yet. With
+        // two for one, later turns get below it again.
+        for _ in 0..2 {
+            if self.lingering >= self.limits.lingering_max {
+                self.evict_lingering(false);
+            }
         }
         let connection = &mut self.slots[slot as usize];
         connection.phase = Phase::Lingering;
@@ -227,7 +237,7 @@ impl Connections {
         let source = connection.ends.remote.ip();
         self.uncount(source);
         // One that outlives all later ones keeps their entries in the queue.
-        if self.lingerers.len() > 2 * self.limits.lingering_max + LEND_FRAMES_MAX {
+        if self.lingerers.len() > 2 * self.lingering + LEND_FRAMES_MAX {
             let mut lingerers = std::mem::take(&mut self.lingerers);
             lingerers.retain(|&(slot, generation)| self.lingers(slot, generation));
             self.lingerers = lingerers;

@@ -11,8 +11,9 @@ pub(crate) type Answer = fn(&[u8], &mut Vec<u8>) -> usize;
 /// An app that answers requests one by one.
 pub(crate) struct Server {
     answer: Answer,
-    /// Close after an answer.
+    /// Close after an answer, or abort.
     pub(crate) one_shot: bool,
+    pub(crate) aborts: bool,
     /// What every connection is sent first.
     pub(crate) greeting: &'static [u8],
     /// Connections open now.
@@ -49,6 +50,7 @@ impl Server {
         Server {
             answer,
             one_shot: false,
+            aborts: false,
             greeting: b"",
             open: HashMap::new(),
             opened: 0,
@@ -143,6 +145,9 @@ impl StreamApp for Server {
         }
         if self.one_shot && used > 0 {
             out.close(conn);
+        }
+        if self.aborts && used > 0 {
+            out.abort(conn);
         }
         used
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     apps::Server,
-    far::{Bench, PORT, framed},
+    far::{Bench, PORT, framed, near},
 };
 use laneway_core::StreamLane;
 use laneway_wire::{Ipv4, Ipv6, Tcp, checksum, protocol, tcp_flags};
@@ -145,4 +145,11 @@ pub(crate) fn answers(bench: &mut Bench<Server>, frame: &[u8]) -> Vec<Tcp> {
     let clock = bench.world.clock();
     bench.stack.serve(&mut bench.app, &clock).unwrap();
     collected(bench)
+}
+
+/// Opens a connection from there to port 7, of which the far end's next number is 1001; gives ours.
+pub(crate) fn opened(bench: &mut Bench<Server>, from: SocketAddr) -> u32 {
+    let own = answers(bench, &syn(from, near(7)))[0].sequence.wrapping_add(1);
+    assert_eq!(answers(bench, &segment(from, near(7), tcp_flags::ACK, 1001, own)), []);
+    own
 }
