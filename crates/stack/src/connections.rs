@@ -195,7 +195,7 @@ impl Connections {
         let is_left = |slot| match known_as(slot) {
             // A client that returns to a connection that has ended begins a new one (RFC 9293, 3.6.1;
             // our new number is beyond the old ones).
-            (State::TimeWait, _) => opens,
+            (State::TimeWait, Phase::Lingering) => opens,
             // The handshake was reset in this turn. smoltcp would begin the next one with a number of its own.
             (State::Listen, _) => true,
             // It was reset in this turn, or is about to leave its slot.
@@ -204,7 +204,11 @@ impl Connections {
         };
         if opens
             && let Some(slot) = known
-            && matches!(known_as(slot), (State::Closed, Phase::Open | Phase::Closing(_)))
+            && matches!(
+                known_as(slot),
+                (State::Closed, Phase::Open | Phase::Closing(_))
+                    | (State::TimeWait, Phase::Closing(_))
+            )
         {
             // The app has not been shown the end yet. A reset would refuse a peer that may connect in a moment; a SYN
             // that has no answer is sent again.

@@ -555,6 +555,30 @@ fn long_syn(source_port: u16, options_bytes: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_peer_whose_fin_and_next_syn_come_in_one_burst_ends_the_connection_before() {
+    let from: SocketAddr = "10.0.1.9:5000".parse().unwrap();
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    bench.app.one_shot = true;
+    let own = opened(&mut bench, from);
+    let words = segment_with(from, near(7), (tcp_flags::ACK, 1001, own), 4096, b"over");
+    let last = answers(&mut bench, &words);
+    assert!(last.iter().any(|tcp| tcp.flags & tcp_flags::FIN != 0), "{last:?}");
+    assert_eq!(bench.app.closed, [], "the echo is on its way");
+    // It acknowledges the echo and the FIN behind it.
+    let fin = (tcp_flags::FIN | tcp_flags::ACK, 1005, own.wrapping_add(5));
+    bench.world.inject(PORT, &segment_with(from, near(7), fin, 4096, &[]));
+    let syn = syn(from, near(7));
+    let syn_acks = |answers: &[Tcp]| {
+        answers.iter().filter(|tcp| tcp.flags == tcp_flags::SYN | tcp_flags::ACK).count()
+    };
+    assert_eq!(syn_acks(&answers(&mut bench, &syn)), 0, "the app has not been notified");
+    assert_eq!(bench.app.closed, [Close::App]);
+    assert_eq!(syn_acks(&answers(&mut bench, &syn)), 1);
+    let counts = bench.stack.connections();
+    assert_eq!((counts.total, counts.half_open, counts.slots), (1, 1, 1));
+}
+
+#[test]
 fn a_syn_behind_other_headers_is_answered_as_any_other() {
     let v6: (IpAddr, IpAddr) = ("fd00::9".parse().unwrap(), "fd00::1".parse().unwrap());
     let v4 = ("10.0.1.9".parse().unwrap(), near(7).ip());
