@@ -12,11 +12,14 @@
 //! smoltcp is given whole, checked packets, and never asked to send without a frame to send in: it
 //! would take a fast retransmission for done.
 
+mod challenge;
+
 use crate::{
     config::TcpLimits,
     device::{Egress, Ingress, ReadOnlyDevice, Reply},
     growth::Growth,
     ip, isn,
+    limit::RateLimit,
     outbox::Hop,
     recovery::{self, Looked, Recovery},
     reset::Segment,
@@ -106,6 +109,7 @@ pub(crate) struct Connection {
     sent: Sent,
     received: Received,
     recovery: Recovery,
+    challenges: RateLimit,
     /// What the peer's SYN stated.
     peer: SynOptions,
     /// When the SYN arrived; nothing if it left no trace.
@@ -177,6 +181,7 @@ impl Connection {
             sent: Sent::default(),
             received: Received::default(),
             recovery: Recovery::default(),
+            challenges: challenge::limit(),
             peer: SynOptions::of_mss(0),
             syn_ns: None,
             growth: Growth::new(0, 0, u64::MAX, 0),
@@ -289,9 +294,8 @@ impl Connection {
     /// duplicate acknowledgements. It counts them from the last new one; where it may have counted three already, two
     /// changes of the window begin anew.
     fn send_again(&mut self, has_counted: bool, now_ns: u64) {
-        let Received { end, acknowledged, window, .. } = self.received;
-        // The FIN of the peer has a number of its own.
-        let sequence = end.wrapping_add(u32::from(self.peer_finished()));
+        let Received { acknowledged, window, .. } = self.received;
+        let sequence = self.next_of_peer();
         let windows = [window ^ 1, window].into_iter().filter(|_| has_counted);
         let duplicates = std::iter::repeat_n(window, recovery::DUPLICATES.into());
         let mut reply = Reply::new();
@@ -483,6 +487,7 @@ impl Connection {
         self.finished = false;
         self.sent = Sent::default();
         self.recovery = Recovery::default();
+        self.challenges = challenge::limit();
         for memory in [&mut self.unread, &mut self.backlog] {
             memory.clear();
             memory.shrink_to(KEPT_BYTES_MAX);

@@ -9,6 +9,7 @@
 //! a connection that is over leaves its slot at once, and gives back the memory that it has grown by.
 
 mod admission;
+mod challenge;
 
 use self::admission::{Cookies, Newcomer};
 use crate::{
@@ -26,8 +27,8 @@ use crate::{
     wheel::Wheel,
 };
 use laneway_core::{
-    Burst, Close, ConnId, Counters, DropReason, FrameLane, LaneError, Opened, PortId, StreamApp,
-    StreamOut, Verdict,
+    Burst, Close, ConnId, Counters, DropReason, FrameLane, FrameMut, LaneError, Opened, PortId,
+    StreamApp, StreamOut, Verdict,
 };
 use laneway_wire::{ETHERNET_BYTES, Tcp, tcp_flags};
 use smoltcp::socket::tcp::State;
@@ -188,6 +189,13 @@ impl Connections {
                 return Verdict::Drop;
             }
         };
+        if tcp.flags & (tcp_flags::SYN | tcp_flags::RST) == tcp_flags::SYN
+            && let Some(slot) = known
+            && let Some(verdict) =
+                self.challenge(host, slot, (link, &mut *burst, i), (packet, &segment), now_ns)
+        {
+            return verdict;
+        }
         let opens = tcp.flags & (tcp_flags::SYN | tcp_flags::ACK | tcp_flags::RST)
             == tcp_flags::SYN
             && tcp.source_port != 0;
@@ -202,18 +210,6 @@ impl Connections {
             (State::Closed, Phase::HalfOpen | Phase::Lingering) => opens,
             _ => false,
         };
-        if opens
-            && let Some(slot) = known
-            && matches!(
-                known_as(slot),
-                (State::Closed, Phase::Open | Phase::Closing(_))
-                    | (State::TimeWait, Phase::Closing(_))
-            )
-        {
-            // The app has not been shown the end yet. A reset would refuse a peer that may connect in a moment; a SYN
-            // that has no answer is sent again.
-            return Verdict::Drop;
-        }
         let slot = match known {
             Some(slot) if is_left(slot) => {
                 self.release(slot);
@@ -290,10 +286,26 @@ impl Connections {
             self.counters[usize::from(self.slots[slot as usize].port)]
                 .drop_one(DropReason::TxTooLong);
         }
+        // Most often; the turn's own segments acknowledge it.
+        if self.reply.bytes().is_empty() {
+            return Verdict::Drop;
+        }
+        self.answer(host, link, &mut frame, packet)
+    }
+
+    /// Makes the frame that brought `packet` what TCP answers to it at once, if that is anything.
+    fn answer(
+        &self,
+        host: &Host,
+        link: PortId,
+        frame: &mut FrameMut<'_>,
+        packet: &Packet,
+    ) -> Verdict {
         let reply = self.reply.bytes();
         if reply.is_empty() {
             return Verdict::Drop;
         }
+        let from = sender_mac(frame);
         if !frame.set_len(ETHERNET_BYTES + reply.len()) {
             // Shorter than any Ethernet frame: TCP asks again.
             return Verdict::Drop;

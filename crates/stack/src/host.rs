@@ -77,6 +77,10 @@ pub struct HostEvents {
     pub resets_sent: u64,
     /// Resets held back by the rate limit.
     pub resets_suppressed: u64,
+    /// Acknowledgements that answered a SYN for a live connection.
+    pub challenges_sent: u64,
+    /// Such answers held back by their connection's rate limit.
+    pub challenges_suppressed: u64,
     /// SYNs answered by a SYN cookie, since too many connections were half-open.
     pub syn_cookies_sent: u64,
     /// SYN cookies that were returned and opened a connection.

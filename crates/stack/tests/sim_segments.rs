@@ -1,0 +1,81 @@
+//! Segments that a live connection takes only in part, or not at all, although their ends are right.
+
+#![forbid(unsafe_code)]
+#[expect(dead_code, reason = "each test file uses a part")]
+mod apps;
+#[expect(dead_code, reason = "each test file uses a part")]
+mod far;
+#[expect(dead_code, reason = "each test file uses a part")]
+mod segments;
+
+use apps::Server;
+use far::{Bench, PORT, config, near};
+use laneway_core::Close;
+use laneway_wire::tcp_flags;
+use segments::{answers, opened, segment, segment_with};
+use std::net::SocketAddr;
+
+fn from() -> SocketAddr {
+    "10.0.1.9:5000".parse().unwrap()
+}
+
+/// What the far end sends with these flags and numbers, and nothing behind them.
+fn bare(flags: u16, (sequence, ack): (u32, u32)) -> Vec<u8> {
+    segment(from(), near(7), flags, sequence, ack)
+}
+
+/// A connection over which four bytes were echoed, and which the peer has finished if it `finishes`; and the numbers of
+/// what the peer sends next.
+fn live(finishes: bool) -> (Bench<Server>, (u32, u32)) {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    let own = opened(&mut bench, from());
+    let words = segment_with(from(), near(7), (tcp_flags::ACK, 1001, own), 4096, b"echo");
+    assert_eq!(answers(&mut bench, &words).len(), 1);
+    let mut next = (1005, own.wrapping_add(4));
+    assert_eq!(answers(&mut bench, &bare(tcp_flags::ACK, next)), []);
+    if finishes {
+        let fin = answers(&mut bench, &bare(tcp_flags::FIN | tcp_flags::ACK, next));
+        assert!(fin.iter().any(|tcp| tcp.flags & tcp_flags::FIN != 0), "{fin:?}");
+        next = (next.0 + 1, next.1.wrapping_add(1));
+    }
+    (bench, next)
+}
+
+#[test]
+fn a_syn_for_a_live_connection_is_answered_with_the_numbers_of_now() {
+    for (sequence, finishes) in [(9_000_000, false), (1010, false), (9_000_000, true)] {
+        for flags in [tcp_flags::SYN, tcp_flags::SYN | tcp_flags::ACK] {
+            let (mut bench, next) = live(finishes);
+            let syn = bare(flags, (sequence, if flags == tcp_flags::SYN { 0 } else { next.1 }));
+            bench.world.inject(PORT, &syn);
+            let acks = answers(&mut bench, &syn);
+            assert_eq!(acks.len(), 1, "of two in one turn: {acks:?}");
+            assert_eq!((acks[0].flags, acks[0].window), (tcp_flags::ACK, 16 << 10));
+            assert_eq!((acks[0].acknowledgement, acks[0].sequence), next);
+            let events = bench.stack.events();
+            assert_eq!((events.challenges_sent, events.challenges_suppressed), (1, 1));
+            // A peer that has restarted knows nothing of the connection, and resets it.
+            let reset = bare(tcp_flags::RST, (acks[0].acknowledgement, 0));
+            assert_eq!(answers(&mut bench, &reset), []);
+            let why = if finishes { Close::Peer } else { Close::Error };
+            assert_eq!(bench.app.closed, [why]);
+            let again = answers(&mut bench, &bare(tcp_flags::SYN, (sequence, 0)));
+            let flags: Vec<_> = again.iter().map(|tcp| tcp.flags).collect();
+            assert_eq!(flags, [tcp_flags::SYN | tcp_flags::ACK]);
+        }
+    }
+}
+
+#[test]
+fn a_connection_challenges_twice_a_second() {
+    let (mut bench, next) = live(false);
+    for round in 1..=10 {
+        for _ in 0..3 {
+            answers(&mut bench, &bare(tcp_flags::SYN, (next.0 + 1, 0)));
+        }
+        assert_eq!(bench.stack.events().challenges_sent, round);
+        let now_ns = bench.now_ns();
+        bench.world.advance_to(now_ns + 500_000_000);
+    }
+    assert_eq!(bench.stack.events().challenges_suppressed, 20);
+}
