@@ -189,7 +189,7 @@ impl Connections {
                 return Verdict::Drop;
             }
         };
-        if tcp.flags & (tcp_flags::SYN | tcp_flags::RST) == tcp_flags::SYN
+        if tcp.flags & (tcp_flags::SYN | tcp_flags::RST) != 0
             && let Some(slot) = known
             && let Some(verdict) =
                 self.challenge(host, slot, (link, &mut *burst, i), (packet, &segment), now_ns)

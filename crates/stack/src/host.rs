@@ -77,7 +77,7 @@ pub struct HostEvents {
     pub resets_sent: u64,
     /// Resets held back by the rate limit.
     pub resets_suppressed: u64,
-    /// Acknowledgements that answered a SYN for a live connection.
+    /// Acknowledgements that answered a SYN or a reset which its connection did not take.
     pub challenges_sent: u64,
     /// Such answers held back by their connection's rate limit.
     pub challenges_suppressed: u64,

@@ -67,11 +67,39 @@ fn a_syn_for_a_live_connection_is_answered_with_the_numbers_of_now() {
 }
 
 #[test]
+fn a_reset_ends_a_connection_by_the_next_number_alone() {
+    let window_bytes = 16 << 10;
+    for finishes in [false, true] {
+        for (ahead, bytes, challenges) in [
+            (1, 0, 1),
+            (window_bytes - 1, 0, 1),
+            (window_bytes, 0, 0),
+            (-1, 0, 0),
+            (-1, 4, 0),
+            (i32::MIN, 0, 0),
+        ] {
+            let (mut bench, next) = live(finishes);
+            let numbers = (tcp_flags::RST, next.0.wrapping_add_signed(ahead), 0);
+            let guess = segment_with(from(), near(7), numbers, 0, &vec![0; bytes]);
+            let acks = answers(&mut bench, &guess);
+            assert_eq!(acks.len(), challenges, "{ahead}, {bytes} bytes: {acks:?}");
+            for ack in acks {
+                assert_eq!(ack.flags, tcp_flags::ACK);
+                assert_eq!((ack.acknowledgement, ack.sequence), next);
+            }
+            assert_eq!(bench.stack.connections().total, 1, "{ahead}, {bytes} bytes");
+            assert_eq!(answers(&mut bench, &bare(tcp_flags::RST, (next.0, 0))), []);
+            assert_eq!(bench.stack.connections().total, 0);
+        }
+    }
+}
+
+#[test]
 fn a_connection_challenges_twice_a_second() {
     let (mut bench, next) = live(false);
     for round in 1..=10 {
         for _ in 0..3 {
-            answers(&mut bench, &bare(tcp_flags::SYN, (next.0 + 1, 0)));
+            answers(&mut bench, &bare(tcp_flags::RST, (next.0 + 1, 0)));
         }
         assert_eq!(bench.stack.events().challenges_sent, round);
         let now_ns = bench.now_ns();

@@ -19,6 +19,12 @@ impl Connection {
         self.received.end.wrapping_add(u32::from(self.peer_finished()))
     }
 
+    /// True if `sequence` lies behind [`next_of_peer`](Self::next_of_peer), and in a window that may have been offered.
+    pub(crate) fn is_in_window(&self, sequence: u32) -> bool {
+        let ahead = sequence.wrapping_sub(self.next_of_peer());
+        ahead > 0 && (ahead as usize) < self.seen().recv_capacity()
+    }
+
     /// True if one more challenge may be sent, and counts it.
     pub(crate) fn may_challenge(&mut self, now_ns: u64) -> bool {
         self.challenges.allow(now_ns)

@@ -1,8 +1,15 @@
-//! SYNs for connections that are synchronized: who sends one may have restarted, or be a stranger who knows the ends of
-//! the connection alone (RFC 5961, 4.2).
+//! SYNs and resets of connections that are synchronized: who sends one may not know where the connection is, or be a
+//! stranger who knows its ends alone.
 //!
-//! It is answered by a challenge, which acknowledges what has come, with the numbers of now; a peer that has restarted
-//! answers by a reset that has them. Such a SYN is not shown to TCP.
+//! ```text
+//!   SYN, any number                  a challenge (RFC 5961, 4.2)     a peer that has restarted answers by a reset
+//!   reset, the next number           ends the connection             a stranger guesses it in 2^32 attempts
+//!   reset, another in the window     a challenge (RFC 5961, 3.2)     a peer whose data were lost answers by a reset
+//!   reset, any other                 dropped
+//! ```
+//!
+//! A challenge acknowledges what has come, with the numbers of now; the right peer's reset has them. None of these
+//! segments is shown to TCP, but for the reset that ends the connection.
 
 use super::Connections;
 use crate::{connection::Phase, host::Host, ip::Packet, reset::Segment};
@@ -11,8 +18,8 @@ use laneway_wire::tcp_flags;
 use smoltcp::socket::tcp::State;
 
 impl Connections {
-    /// What a SYN gets that has the ends of the connection in `slot`; nothing if it is that connection's, or begins the
-    /// next one.
+    /// What a SYN or a reset gets that has the ends of the connection in `slot`; nothing if it is that connection's, or
+    /// begins the next one.
     pub(super) fn challenge(
         &mut self,
         host: &mut Host,
@@ -37,6 +44,14 @@ impl Connections {
             (State::TimeWait, Phase::Lingering) if opens => return None,
             _ if !connection.is_synchronized() => return None,
             _ => (),
+        }
+        if marks & tcp_flags::RST != 0 {
+            if tcp.sequence == connection.next_of_peer() {
+                return None;
+            }
+            if !connection.is_in_window(tcp.sequence) {
+                return Some(Verdict::Drop);
+            }
         }
         if !connection.may_challenge(now_ns) {
             host.events.challenges_suppressed += 1;
