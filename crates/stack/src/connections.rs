@@ -268,6 +268,9 @@ impl Connections {
             let options = SynOptions::parse(packet.payload(frame.bytes()), tcp.header_bytes);
             connection.meet(tcp.sequence, options, &self.limits, now_ns);
         }
+        if connection.is_overtaken(segment) {
+            connection.renew(segment, &mut frame.bytes_mut()[packet.payload.clone()]);
+        }
         let bytes = packet.plain(frame.bytes_mut());
         let queued_bytes = connection.queued_bytes();
         if connection.receive(bytes, &mut self.reply, now_ns) {

@@ -10,8 +10,8 @@ mod segments;
 
 use apps::Server;
 use far::{Bench, PORT, config, near};
-use laneway_core::Close;
-use laneway_wire::tcp_flags;
+use laneway_core::{Close, Lane};
+use laneway_wire::{Tcp, tcp_flags};
 use segments::{answers, opened, segment, segment_with};
 use std::net::SocketAddr;
 
@@ -106,4 +106,34 @@ fn a_connection_challenges_twice_a_second() {
         bench.world.advance_to(now_ns + 500_000_000);
     }
     assert_eq!(bench.stack.events().challenges_suppressed, 20);
+}
+
+#[test]
+fn text_behind_an_acknowledgement_that_was_overtaken_is_taken() {
+    let (mut bench, (text, own)) = live(false);
+    let words = |sequence, ack, window, bytes: &[u8]| {
+        segment_with(from(), near(7), (tcp_flags::ACK, sequence, ack), window, bytes)
+    };
+    let received = |bench: &mut Bench<Server>| bench.stack.counters(PORT).rx_bytes;
+    let sent_back = |answers: &[Tcp]| answers.iter().any(|tcp| tcp.flags & tcp_flags::PSH != 0);
+    // Both were sent around the acknowledgement of the echo, and arrive the other way round.
+    let (late, next) = (own.wrapping_sub(4), own);
+    assert!(!sent_back(&answers(&mut bench, &words(text + 4, next, 4096, b"next"))));
+    let too_late = own.wrapping_sub((64 << 10) + 1);
+    assert!(!sent_back(&answers(&mut bench, &words(text, too_late, 4096, b"long"))));
+    assert_eq!(received(&mut bench), 4, "what is older than a window is a stranger's");
+    // The window is as old as the acknowledgement: by it nothing could be sent.
+    assert!(sent_back(&answers(&mut bench, &words(text, late, 0, b"late"))));
+    assert_eq!((received(&mut bench), bench.app.closed.len()), (12, 0));
+}
+
+#[test]
+fn an_old_acknowledgement_without_text_is_no_duplicate() {
+    let (mut bench, (text, own)) = live(false);
+    let words = segment_with(from(), near(7), (tcp_flags::ACK, text, own), 4096, b"more");
+    assert_eq!(answers(&mut bench, &words).len(), 1);
+    for _ in 0..4 {
+        let old = bare(tcp_flags::ACK, (text + 4, own.wrapping_sub(4)));
+        assert_eq!(answers(&mut bench, &old), [], "nothing is sent again");
+    }
 }

@@ -1,7 +1,8 @@
 //! What a connection says to a sender that may not know its numbers, and what it reads of one that knows older ones.
 
 use super::Connection;
-use crate::{device::Reply, limit::RateLimit, syn::Imagined};
+use crate::{device::Reply, limit::RateLimit, reset::Segment, sequence::is_before, syn::Imagined};
+use laneway_wire::{Tcp, tcp_flags};
 use smoltcp::socket::tcp::State;
 
 /// Challenges per second of one connection. Of each on its own: a limit that all of them share tells a stranger whether
@@ -49,5 +50,29 @@ impl Connection {
         let numbers = (last, self.acknowledged(), self.received.window);
         let old = Imagined::segment(self.ends, numbers, 1);
         self.receive(old.bytes(), reply, now_ns);
+    }
+
+    /// True if an earlier segment has acknowledged more than this one.
+    pub(crate) fn is_overtaken(&self, segment: &Segment) -> bool {
+        is_before(segment.tcp.acknowledgement, self.received.acknowledged)
+    }
+
+    /// Gives text that [`is_overtaken`](Self::is_overtaken), by a window at most, the acknowledgement and the window of
+    /// now: it is to be read all the same (RFC 9293, 3.10.7.4), and smoltcp drops it for its own. `bytes` are the
+    /// segment, whose checksum has been judged.
+    #[cold]
+    pub(crate) fn renew(&self, segment: &Segment, bytes: &mut [u8]) {
+        let Segment { tcp, sequence_bytes } = *segment;
+        let acknowledged = self.acknowledged();
+        let behind = acknowledged.wrapping_sub(tcp.acknowledgement) as usize;
+        let acknowledges = tcp.flags & tcp_flags::ACK != 0;
+        let is_text = sequence_bytes > 0 && acknowledges && self.is_synchronized();
+        // Without text it would count as a duplicate.
+        if is_text && behind <= self.seen().send_capacity() {
+            let renewed =
+                Tcp { acknowledgement: acknowledged, window: self.received.window, ..tcp };
+            let emitted = renewed.emit(bytes);
+            debug_assert!(emitted, "there was room for this header");
+        }
     }
 }
