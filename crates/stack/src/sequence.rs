@@ -4,7 +4,8 @@
 //! nothing else to say SND.NXT, the end of all that was sent. smoltcp goes back to its oldest
 //! unacknowledged byte when it sends again, and says that. If the acknowledgements of both directions
 //! are lost at once, each end then takes those of the other for old, drops them, and the connection
-//! stands still until it times out.
+//! stands still until it times out. A reset says SND.NXT too (RFC 9293, 3.10.5): behind a timeout smoltcp gives it a
+//! number that may lie before the window of the peer, which then drops it.
 //!
 //! And a shift of windows is promised once, in the SYN-ACK, for the largest window that a connection may
 //! come to have (RFC 7323, 2.3). smoltcp knows the present buffer alone and shifts for that: its shift
@@ -72,7 +73,7 @@ pub(crate) struct Sent {
 
 impl Sent {
     /// Looks at a packet that smoltcp has written (so it is whole and has no IP options), and
-    /// corrects its window, and its number if it only acknowledges. A packet that is not TCP has none.
+    /// corrects its window, and its number if it only acknowledges, or resets. A packet that is not TCP has none.
     pub(crate) fn follow(&mut self, packet: &mut [u8]) {
         let (at, protocol_at) = match packet.first() {
             Some(first) if first >> 4 == 4 => (IPV4_BYTES_MIN, 9),
@@ -86,14 +87,15 @@ impl Sent {
         let payload_bytes = segment.len().saturating_sub(tcp.header_bytes) as u32;
         let marks = tcp.flags & (tcp_flags::SYN | tcp_flags::FIN);
         if tcp.flags & tcp_flags::RST != 0 {
+            // One that acknowledges nothing answers a segment, by the number that this one wants.
+            if tcp.flags & tcp_flags::ACK != 0 {
+                self.put_end(segment, &tcp);
+            }
             return;
         }
         self.scale.apply(segment, &tcp);
         if payload_bytes == 0 && marks == 0 {
-            if let Some(end) = self.end.filter(|&end| is_before(tcp.sequence, end)) {
-                replace(segment, SEQUENCE_AT, (end >> 16) as u16);
-                replace(segment, SEQUENCE_AT + 2, end as u16);
-            }
+            self.put_end(segment, &tcp);
             return;
         }
         // One byte may be a keep-alive, or the probe of a closed window, which sends nothing.
@@ -105,6 +107,15 @@ impl Sent {
             self.end = Some(end);
         } else {
             self.has_repeated = true;
+        }
+    }
+
+    /// Makes the number of a segment the end of all that was sent, if it lies before that.
+    #[inline]
+    fn put_end(&self, segment: &mut [u8], tcp: &Tcp) {
+        if let Some(end) = self.end.filter(|&end| is_before(tcp.sequence, end)) {
+            replace(segment, SEQUENCE_AT, (end >> 16) as u16);
+            replace(segment, SEQUENCE_AT + 2, end as u16);
         }
     }
 }
@@ -247,7 +258,8 @@ mod tests {
         assert_eq!(followed(&mut sent, packet(tcp_flags::ACK, 5, b"")), 5);
         assert_eq!(followed(&mut sent, packet(tcp_flags::FIN, 5, b"")), 5);
         assert_eq!(followed(&mut sent, packet(tcp_flags::ACK, 5, b"")), 6);
-        assert_eq!(followed(&mut sent, packet(tcp_flags::RST, 5, b"")), 5);
+        assert_eq!(followed(&mut sent, packet(tcp_flags::RST | tcp_flags::ACK, 5, b"")), 6);
+        assert_eq!(followed(&mut sent, packet(tcp_flags::RST, 5, b"")), 5, "an answer");
     }
 
     #[test]

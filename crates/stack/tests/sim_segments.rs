@@ -10,7 +10,7 @@ mod segments;
 
 use apps::Server;
 use far::{Bench, PORT, config, near};
-use laneway_core::{Close, Lane};
+use laneway_core::{Close, Lane, StreamLane};
 use laneway_wire::{Tcp, tcp_flags};
 use segments::{answers, opened, segment, segment_with};
 use std::net::SocketAddr;
@@ -136,4 +136,37 @@ fn an_old_acknowledgement_without_text_is_no_duplicate() {
         let old = bare(tcp_flags::ACK, (text + 4, own.wrapping_sub(4)));
         assert_eq!(answers(&mut bench, &old), [], "nothing is sent again");
     }
+}
+
+#[test]
+fn a_reset_behind_a_timeout_has_the_number_behind_all_that_was_sent() {
+    let mut bench = Bench::new("sim", &config(&["10.0.0.1:7"]), Server::echo());
+    bench.app.greeting = &[7; 5 * 536];
+    let own = answers(&mut bench, &bare(tcp_flags::SYN, (1000, 0)))[0].sequence.wrapping_add(1);
+    bench.world.inject(PORT, &bare(tcp_flags::ACK, (1001, own)));
+    let clock = bench.world.clock();
+    // The ends of the segments sent, none of which is acknowledged.
+    let (mut last, mut highest) = (0, 0);
+    for _ in 0..100 {
+        bench.stack.serve(&mut bench.app, &clock).unwrap();
+        for arrival in bench.world.collect(PORT) {
+            if arrival.bytes[12..14] == [8, 0] {
+                let tcp = Tcp::parse(&arrival.bytes[34..]).unwrap();
+                let total_bytes = u16::from_be_bytes([arrival.bytes[16], arrival.bytes[17]]);
+                let end = tcp.sequence.wrapping_add(u32::from(total_bytes) - 40);
+                last = end.wrapping_sub(own);
+                highest = last.max(highest);
+            }
+        }
+        let now_ns = bench.now_ns();
+        bench.world.advance_to(now_ns + 100_000_000);
+    }
+    assert!(highest > 536 && last < highest, "{last} of {highest} bytes were sent again");
+    bench.app.aborts = true;
+    let words = segment_with(from(), near(7), (tcp_flags::ACK, 1001, own), 4096, b"stop");
+    let resets = answers(&mut bench, &words);
+    assert_eq!(bench.app.closed, [Close::App]);
+    let resets: Vec<_> = resets.iter().filter(|tcp| tcp.flags & tcp_flags::RST != 0).collect();
+    assert_eq!(resets.len(), 1);
+    assert_eq!(resets[0].sequence, own.wrapping_add(highest));
 }
