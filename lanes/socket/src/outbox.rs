@@ -6,8 +6,8 @@
 //!
 //! What must always hold: every datagram that was queued is counted as sent or under one drop
 //! reason; one that is refused keeps none behind it back. Where the kernel refuses a whole train that
-//! it then takes in pieces (EIO, EINVAL), trains are given up for that port, once and for good, and
-//! nothing is lost by it.
+//! it then takes in pieces (EIO; EINVAL of datagrams that fit every path), trains are given up for that
+//! port, once and for good, and nothing is lost by it.
 
 mod sender;
 

@@ -11,6 +11,9 @@ use laneway_core::DropReason;
 use laneway_linux::{Delayed, is_late_error};
 use std::{mem, os::fd::AsFd};
 
+/// Datagrams up to this length fit every path (IPv6's least MTU of 1280).
+const SEGMENT_BYTES_SAFE: usize = 1232;
+
 /// The headers of one send call.
 pub(super) struct Sender {
     pub(super) messages_max: usize,
@@ -97,8 +100,12 @@ impl Sender {
                             exit.counters.drop_one(why_dropped(error));
                             cursor = message.next;
                         }
-                        // Its datagrams may be as long as the path takes only when cut there.
+                        // Its datagrams may be as long as the path takes only when cut there. Older
+                        // kernels say EINVAL of that, as of trains at all.
                         libc::EMSGSIZE => train.travels = Travels::Cut,
+                        libc::EINVAL if train.segment_bytes > SEGMENT_BYTES_SAFE => {
+                            train.travels = Travels::Cut;
+                        }
                         libc::EIO | libc::EINVAL => train.travels = Travels::OnTrial(error),
                         _ => {
                             let datagrams = message.segments as u64;

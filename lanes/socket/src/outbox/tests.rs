@@ -9,8 +9,9 @@ const PORT: PortId = PortId(0);
 /// A kernel that refuses what it is configured to refuse, and keeps the datagrams it took.
 #[derive(Default)]
 struct Fussy {
-    /// Trains are refused with this error.
+    /// Trains are refused with this error, but for those of datagrams up to so many bytes.
     trains: Option<i32>,
+    trains_bytes_max: usize,
     /// Datagrams to this UDP port are refused, alone or in trains, with this error.
     port: Option<(u16, i32)>,
     /// One call is interrupted before anything is taken.
@@ -60,7 +61,7 @@ impl Transmit for Fussy {
             };
             let refusal = match (self.port, segment, self.trains) {
                 (Some((refused, error)), ..) if refused == port => Some(error),
-                (_, Some(_), Some(error)) => Some(error),
+                (_, Some(bytes), Some(error)) if bytes > self.trains_bytes_max => Some(error),
                 _ => None,
             };
             match refusal {
@@ -163,6 +164,22 @@ fn a_train_too_long_for_the_path_is_cut_without_giving_up_trains() {
     send_all(&mut outbox, &wanted);
     assert_eq!(took.borrow().datagrams, wanted);
     assert_eq!(exit(&outbox).gave_up_gso, None);
+}
+
+#[test]
+fn a_train_too_long_for_the_path_costs_no_trains_on_an_older_kernel_either() {
+    let trains = Some(libc::EINVAL);
+    let (mut outbox, took) =
+        outbox(8, Fussy { trains, trains_bytes_max: 1472, ..Fussy::default() });
+    let mut wanted = Vec::new();
+    for (bytes, calls) in [(1473, 2), (300, 1), (1473, 2)] {
+        let before = took.borrow().calls;
+        send_all(&mut outbox, &sends(7, 5, bytes));
+        wanted.extend(sends(7, 5, bytes));
+        assert_eq!(took.borrow().datagrams, wanted);
+        assert_eq!(took.borrow().calls - before, calls, "{bytes} bytes");
+        assert_eq!(exit(&outbox).gave_up_gso, None, "{bytes} bytes");
+    }
 }
 
 #[test]
