@@ -20,12 +20,22 @@ impl Reserve {
         File::open(PATH).map(|file| Reserve(Some(file)))
     }
 
-    /// Gives the descriptor up for as long as `accept` takes, and closes what that accepted. True when there was
-    /// something: the kernel looks for a descriptor in front of a connection, so perhaps nothing waits.
-    pub fn refuse<T>(&mut self, accept: impl FnOnce() -> io::Result<T>) -> bool {
+    /// Gives the descriptor up for as long as `accept` takes, and closes what that accepted.
+    ///
+    /// # Errors
+    /// Those of `accept`: the kernel looks for a descriptor in front of a connection, so perhaps nothing waits; or
+    /// another thread took the descriptor, and there is none to refuse by until [`renew`](Self::renew) finds one.
+    pub fn refuse<T>(&mut self, accept: impl FnOnce() -> io::Result<T>) -> io::Result<()> {
         self.0 = None;
-        let is_refused = accept().is_ok();
-        self.0 = File::open(PATH).ok();
-        is_refused
+        let refused = accept().map(drop);
+        self.renew();
+        refused
+    }
+
+    /// Takes a descriptor again, if the one in reserve was lost and there is one now.
+    pub fn renew(&mut self) {
+        if self.0.is_none() {
+            self.0 = File::open(PATH).ok();
+        }
     }
 }

@@ -83,6 +83,8 @@ struct Listener {
     local: SocketAddr,
     /// More may be waiting to be accepted.
     pending: bool,
+    /// The kernel can accept nothing now: it is asked again on the next tick.
+    rests: bool,
     caps: CapsReport,
     counters: Counters,
 }
@@ -310,11 +312,18 @@ impl TcpLane {
         for port in 0..self.listeners.len() {
             for _ in 0..ACCEPTS_MAX {
                 let listener = &mut self.listeners[port];
-                let Some(socket) = listener.socket.as_ref().filter(|_| listener.pending) else {
+                let may_accept = listener.pending && !listener.rests;
+                let Some(socket) = listener.socket.as_ref().filter(|_| may_accept) else {
                     break;
                 };
-                match sys::accept(socket.as_fd()) {
-                    Ok((stream, peer)) => {
+                let outcome = match sys::accept(socket.as_fd()).map(Some) {
+                    Err(e) if lacks_descriptors(&e) => self.refuse_one(port).map(|()| None),
+                    outcome => outcome,
+                };
+                let listener = &mut self.listeners[port];
+                match outcome {
+                    Ok(None) => {}
+                    Ok(Some((stream, peer))) => {
                         if self.table.open() >= self.conns_max
                             || !self.admit(port, stream, peer, app)
                         {
@@ -325,13 +334,10 @@ impl TcpLane {
                         }
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => listener.pending = false,
-                    Err(e) => match e.raw_os_error() {
-                        Some(libc::EMFILE | libc::ENFILE) if self.refuse_one(port) => {}
-                        // Nothing can be done now: the kernel's queue holds them for a later turn.
-                        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => break,
-                        // The connection ended while it waited, or a signal arrived.
-                        _ => {}
-                    },
+                    // Nothing can be done now: the kernel's queue holds them.
+                    Err(e) if lacks_descriptors(&e) || lacks_memory(&e) => listener.rests = true,
+                    // The connection ended while it waited, or a signal arrived.
+                    Err(_) => {}
                 }
             }
         }
@@ -362,16 +368,14 @@ impl TcpLane {
         true
     }
 
-    /// Refuses a connection by the descriptor in reserve. False when that does not help.
-    fn refuse_one(&mut self, port: usize) -> bool {
+    /// Refuses a connection by the descriptor in reserve, if one waits and that helps.
+    fn refuse_one(&mut self, port: usize) -> io::Result<()> {
         let Listener { socket: Some(socket), counters, .. } = &mut self.listeners[port] else {
-            return false;
+            return Err(io::ErrorKind::WouldBlock.into());
         };
-        let is_refused = self.reserve.refuse(|| sys::accept(socket.as_fd()));
-        if is_refused {
-            counters.drop_one(DropReason::ConnTableFull);
-        }
-        is_refused
+        self.reserve.refuse(|| sys::accept(socket.as_fd()))?;
+        counters.drop_one(DropReason::ConnTableFull);
+        Ok(())
     }
 
     /// Reports to the app what is new of an open connection. True when the app was called.
@@ -639,10 +643,19 @@ impl Listener {
             socket: Some(socket),
             local,
             pending: false,
+            rests: false,
             caps,
             counters: Counters::default(),
         })
     }
+}
+
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn lacks_memory(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
 /// The kernel's bound of every backlog; none where it cannot be read.
@@ -671,7 +684,7 @@ impl Lane for TcpLane {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Wake, LaneError> {
-        let pending = self.listeners.iter().any(|listener| listener.pending);
+        let pending = self.listeners.iter().any(|listener| listener.pending && !listener.rests);
         if self.events_pending > 0 || pending || self.called || !self.table.ready.is_empty() {
             return Ok(Wake::Ready);
         }
@@ -740,6 +753,8 @@ impl StreamLane for TcpLane {
     }
 
     fn tick<A: StreamApp>(&mut self, app: &mut A, turn: Turn) -> Result<(), LaneError> {
+        self.listeners.iter_mut().for_each(|listener| listener.rests = false);
+        self.reserve.renew();
         let mut out = Out { table: &mut self.table };
         app.on_tick(turn, &mut out);
         app.on_turn_end(turn, &mut out);

@@ -521,6 +521,7 @@ impl StreamLane for UringTcp {
         for listener in &mut self.net.listeners {
             listener.rests = false;
         }
+        self.net.reserve.renew();
         let mut out = Out { net: &mut self.net };
         app.on_tick(turn, &mut out);
         app.on_turn_end(turn, &mut out);

@@ -292,7 +292,7 @@ impl Net {
         let Net { listeners, reserve, .. } = self;
         let Listener { socket: Some(socket), counters, .. } = &mut listeners[port] else { return };
         for _ in 0..REFUSED_MAX {
-            if !reserve.refuse(|| sys::accept_waiting(socket.as_fd())) {
+            if reserve.refuse(|| sys::accept_waiting(socket.as_fd())).is_err() {
                 break;
             }
             counters.drop_one(DropReason::ConnTableFull);
