@@ -17,6 +17,7 @@ mod challenge;
 use crate::{
     config::TcpLimits,
     device::{Egress, Ingress, ReadOnlyDevice, Reply},
+    ends::Ends,
     growth::Growth,
     ip, isn,
     limit::RateLimit,
@@ -34,21 +35,12 @@ use smoltcp::{
     time::{Duration, Instant},
     wire::{HardwareAddress, IpCidr, IpListenEndpoint},
 };
-use std::net::SocketAddr;
-
 /// Memory that a closed connection keeps for the next one's unread bytes or backlog.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
 /// A segment that congestion control counts as carried: what it begins with, so that it
 /// has room for one from the start.
 const STEP_BYTES: usize = 1024;
-
-/// The two ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ends {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-}
 
 /// How far a connection is, for the app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

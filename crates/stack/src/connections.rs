@@ -14,8 +14,9 @@ mod challenge;
 use self::admission::{Cookies, Newcomer};
 use crate::{
     config::TcpLimits,
-    connection::{Connection, Ends, Phase},
+    connection::{Connection, Phase},
     device::Reply,
+    ends::Ends,
     host::{Audience, Flow, Host, Sorted, sender_mac},
     ip::{self, Packet},
     limit::RateLimit,

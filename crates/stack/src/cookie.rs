@@ -14,7 +14,7 @@
 //! What it does not do: it remembers no number that was returned. A peer that sends its acknowledgement
 //! again, within the lifetime and after its connection has ended, opens another one.
 
-use crate::{connection::Ends, siphash::SipHasher};
+use crate::{ends::Ends, siphash::SipHasher};
 use std::hash::{Hash, Hasher};
 
 /// How long a number may take to come back.

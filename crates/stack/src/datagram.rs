@@ -24,8 +24,7 @@ mod out;
 
 use crate::{
     HostEvents, StackConfig,
-    host::{Audience, Host, Sorted},
-    icmp::Refusal,
+    host::{Audience, Host, Refusal, Sorted},
     ip::Packet,
     limit::RateLimit,
     outbox::Books,

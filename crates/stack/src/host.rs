@@ -11,12 +11,12 @@
 use crate::{
     address::{OnLink, group_mac, is_sender, link_local, solicited_node},
     config::StackConfig,
-    icmp::PathMtus,
     ip::{self, Header, Packet},
     limit::RateLimit,
     members::Members,
     neighbour::{NeighbourKey, Neighbours},
     outbox::{Books, Hop, Outbox},
+    path_mtus::PathMtus,
     report::{self, ALL_HOSTS, IGMP, Query},
 };
 use laneway_core::{Burst, Counters, DropReason, FrameLane, FrameMut, LaneError, PortId, Verdict};
@@ -102,6 +102,15 @@ pub(crate) enum Audience {
     Everybody,
     /// A group that is accepted here.
     Group,
+}
+
+/// Why a packet for us is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No listener on that port.
+    Port,
+    /// No one speaks that protocol here.
+    Protocol,
 }
 
 /// What a received frame is.
@@ -321,13 +330,7 @@ impl Host {
         match packet.protocol {
             protocol::UDP | protocol::TCP => Sorted::Transport(packet, audience),
             _ if self.pass_rest || audience != Audience::Us => self.rest(DropReason::NoListener),
-            _ => Sorted::Done(self.refuse(
-                port,
-                frame,
-                &packet,
-                crate::icmp::Refusal::Protocol,
-                now_ns,
-            )),
+            _ => Sorted::Done(self.refuse(port, frame, &packet, Refusal::Protocol, now_ns)),
         }
     }
 

@@ -18,8 +18,7 @@ use crate::{
     ConnectionCounts, HostEvents, StackConfig,
     connections::Connections,
     datagram::below,
-    host::{Audience, Host, Sorted},
-    icmp::Refusal,
+    host::{Audience, Host, Refusal, Sorted},
     listen::{self, Listeners},
 };
 use laneway_core::{
@@ -232,7 +231,7 @@ impl<L: FrameLane> StreamLane for StreamStack<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InterfaceConfig, connection::Ends, isn};
+    use crate::{InterfaceConfig, ends::Ends, isn};
     use laneway_core::{App, Close, ConnId, Opened, StreamOut};
     use laneway_sim::SimLane;
     use laneway_wire::Tcp;

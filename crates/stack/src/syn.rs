@@ -5,7 +5,7 @@
 //! connection is shown a SYN that makes it so; its answer goes nowhere.
 
 use crate::{
-    connection::Ends,
+    ends::Ends,
     host::Host,
     ip::{Header, Packet, header_bytes},
     reset::Segment,

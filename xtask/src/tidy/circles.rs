@@ -16,7 +16,6 @@ const CEILINGS: &[(&str, usize)] = &[
     ("apps/relay", 5),
     ("cli", 4),
     ("crates/journal", 2),
-    ("crates/stack", 4),
     ("crates/testkit", 2),
     ("lanes/dpdk", 5),
 ];

@@ -10,8 +10,9 @@
 
 use super::{Connections, LEND_FRAMES_MAX};
 use crate::{
-    connection::{Connection, Ends, Phase},
+    connection::{Connection, Phase},
     cookie,
+    ends::Ends,
     host::Host,
     ip::{self, Packet},
     isn,
