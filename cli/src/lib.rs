@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod command_line;
 mod replay;
 mod shipped;
 mod verbs;
@@ -94,7 +95,7 @@ enum Parsed {
 }
 
 fn parse(given: &[OsString], apps: &[Box<dyn RunVerb>]) -> Result<Parsed, Failure> {
-    let command = arguments::command(apps);
+    let command = command_line::command(apps);
     let matched = command.clone().try_get_matches_from(given);
     let read = matched.and_then(|matches| {
         let own = matches.subcommand().and_then(|(name, own)| {
@@ -112,7 +113,7 @@ fn parse(given: &[OsString], apps: &[Box<dyn RunVerb>]) -> Result<Parsed, Failur
             terminal::print(&error.render().to_string())?;
             Ok(Parsed::Answered)
         }
-        Err(error) => Err(Failure::usage(&error, &arguments::command_named(&command, given))),
+        Err(error) => Err(Failure::usage(&error, &command_line::command_named(&command, given))),
     }
 }
 

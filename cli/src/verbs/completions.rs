@@ -1,6 +1,6 @@
 //! `laneway completions`: a script that teaches a shell the verbs and their options.
 
-use crate::arguments::command;
+use crate::command_line::command;
 use crate::verbs::RunVerb;
 use clap_complete::Shell;
 use laneway_terminal as terminal;

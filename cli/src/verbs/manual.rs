@@ -7,7 +7,7 @@
 //!   DIR/reference/lanes.md, knobs.md, drop-reasons.md, metrics.md, ...   made from the code's own tables
 //! ```
 
-use crate::arguments::command;
+use crate::command_line::command;
 use crate::verbs::RunVerb;
 use clap::ValueEnum;
 use clap_complete::Shell;

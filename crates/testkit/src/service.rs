@@ -17,6 +17,7 @@
 //! Every wait is bounded by a number of turns; no wall-clock time is asserted. The suites know no
 //! lane and make no socket.
 
+mod bench;
 mod datagram_probe;
 pub mod datagrams;
 mod live_ports;

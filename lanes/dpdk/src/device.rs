@@ -1,11 +1,9 @@
 //! What is known of each driver: its arguments, its bounds, and what its counters mean.
 //!
 //! Drawn from the sources of DPDK 22.11, because drivers differ in what they count: some count a
-//! frame as a transmit error that the caller still owns, others one that is lost. What must always
-//! hold: an argument string that is built here names one device and nothing of it twice. What it does
-//! not do: it calls nothing.
+//! frame as a transmit error that the caller still owns, others one that is lost. What it
+//! does not do: it calls nothing, and writes no argument ([`asked`](crate::asked)).
 
-use crate::config::Config;
 use laneway_flow::{Header, HeaderMatch, PortRule};
 
 /// A driver (poll mode driver, PMD) for devices without hardware of their own.
@@ -79,12 +77,12 @@ const VIRTUAL_QUEUES_MAX: usize = 16;
 /// What net_af_xdp fills its fill ring with (`ETH_AF_XDP_DFLT_NUM_DESCS`).
 const AF_XDP_FILL_MBUFS: usize = 2048;
 /// net_af_packet's own sizes, which hold an ordinary MTU.
-const AF_PACKET_FRAME_BYTES: usize = 2048;
+pub(crate) const AF_PACKET_FRAME_BYTES: usize = 2048;
 const AF_PACKET_BLOCK_BYTES: usize = 4096;
 /// The header in front of a frame in net_af_packet's ring, and the gap the kernel leaves.
 const AF_PACKET_HEADER_BYTES: usize = 96;
 /// Where the kernel puts a frame in a slot of that ring (`tpacket_rcv`: TPACKET2_HDRLEN and an Ethernet header).
-const AF_PACKET_OFFSET_BYTES: usize = 66;
+pub(crate) const AF_PACKET_OFFSET_BYTES: usize = 66;
 /// What the kernel leaves free in front of a frame for XDP programs.
 const XDP_HEADROOM_BYTES: usize = 256;
 
@@ -225,73 +223,6 @@ impl Device {
         }
     }
 
-    /// Bytes from which on a received frame was cut by the kernel, which net_af_packet does not look at; 0 where none
-    /// is cut, or where a user's own `framesz=` decides. No whole frame of the MTU is as long, its tag included.
-    pub(crate) fn cut_at(&self, config: &Config, mtu: usize) -> u32 {
-        let is_ours = |arguments: &String| !arguments.contains("framesz=");
-        match self {
-            Device::AfPacket if config.arguments.iter().all(is_ours) => {
-                (af_packet_ring(mtu).0 - AF_PACKET_OFFSET_BYTES) as u32
-            }
-            _ => 0,
-        }
-    }
-
-    /// The arguments of port `port` on `interface`, whose MTU is known if it exists.
-    pub(crate) fn arguments(
-        &self,
-        config: &Config,
-        port: usize,
-        interface: &str,
-        mtu: usize,
-    ) -> String {
-        let queues = config.rx_queues;
-        let mut list: Vec<String> = Vec::new();
-        match self {
-            Device::AfPacket => {
-                list.push(format!("iface={interface},qpairs={queues}"));
-                if let Some(frames) = config.rx_descriptors {
-                    list.push(format!("framecnt={frames}"));
-                }
-                let (frame, block) = af_packet_ring(mtu);
-                if frame > AF_PACKET_FRAME_BYTES {
-                    list.push(format!("blocksz={block},framesz={frame}"));
-                }
-            }
-            Device::AfXdp { queue } => {
-                list.push(format!("iface={interface},start_queue={queue},queue_count={queues}"));
-            }
-            Device::Tap => list.push(format!("iface={interface}")),
-            Device::Memif { server, socket, id } => {
-                let role = if *server { "server" } else { "client" };
-                let (path, is_abstract) = match socket.strip_prefix('@') {
-                    Some(name) => (name, "yes"),
-                    None => (socket.as_str(), "no"),
-                };
-                let id = id + port as u32;
-                list.push(format!(
-                    "role={role},id={id},socket={path},socket-abstract={is_abstract}"
-                ));
-                if let Some(entries) = config.rx_descriptors {
-                    list.push(format!("rsize={}", entries.max(1).ilog2()));
-                }
-            }
-            Device::Pcap(files) => match (&files.receive, &files.transmit) {
-                (None, None) if is_file(interface) => {
-                    list.push(format!("rx_pcap={interface}"));
-                }
-                (None, None) => list.push(format!("iface={interface}")),
-                (receive, transmit) => {
-                    list.extend(receive.iter().map(|file| format!("rx_pcap={file}")));
-                    list.extend(transmit.iter().map(|file| format!("tx_pcap={file}")));
-                }
-            },
-            Device::Ring | Device::Null | Device::Pci(_) => {}
-        }
-        list.extend(config.arguments.clone());
-        list.join(",")
-    }
-
     /// True when frames sent by port `name` go anywhere: capture files that are only read take none.
     pub(crate) fn transmits(&self, name: &str) -> bool {
         match self {
@@ -348,13 +279,13 @@ const TAG_VLAN: u16 = 0x0fff;
 const TAG_PRIORITY: u16 = 0xe000;
 
 /// A capture file, by its looks: a path, or a name with the ending of one.
-fn is_file(name: &str) -> bool {
+pub(crate) fn is_file(name: &str) -> bool {
     name.contains('/') || name.ends_with(".pcap") || name.ends_with(".pcapng")
 }
 
 /// Frame and block size of net_af_packet's rings for this MTU. The driver takes them as they are and
 /// loses what is longer without a word.
-fn af_packet_ring(mtu: usize) -> (usize, usize) {
+pub(crate) fn af_packet_ring(mtu: usize) -> (usize, usize) {
     let need = mtu + ETHERNET_BYTES + VLAN_TAG_BYTES + AF_PACKET_HEADER_BYTES;
     let frame = need.next_power_of_two().max(AF_PACKET_FRAME_BYTES);
     (frame, frame.max(AF_PACKET_BLOCK_BYTES))
@@ -363,40 +294,6 @@ fn af_packet_ring(mtu: usize) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn arguments(spec: &str, port: usize, interface: &str, mtu: usize) -> String {
-        let config = Config::read(&spec.parse().expect("well formed"), 1).expect("valid");
-        config.device.arguments(&config, port, interface, mtu)
-    }
-
-    #[test]
-    fn arguments_come_from_the_interface_and_the_knobs() {
-        for (spec, port, interface, want) in [
-            ("dpdk:net_af_packet", 0, "eth1", "iface=eth1,qpairs=1"),
-            ("dpdk:net_af_packet,rxd=64", 0, "eth1", "iface=eth1,qpairs=1,framecnt=64"),
-            ("dpdk:net_af_xdp,queue=2", 0, "v0", "iface=v0,start_queue=2,queue_count=1"),
-            ("dpdk:net_tap", 1, "tap7", "iface=tap7"),
-            (
-                "dpdk:net_memif,role=server,id=4,socket=/run/x",
-                1,
-                "m",
-                "role=server,id=5,socket=/run/x,socket-abstract=no",
-            ),
-            (
-                "dpdk:net_memif,rxd=1024",
-                0,
-                "m",
-                "role=client,id=0,socket=laneway-memif,socket-abstract=yes,rsize=10",
-            ),
-            ("dpdk:net_pcap", 0, "./a.pcap", "rx_pcap=./a.pcap"),
-            ("dpdk:net_pcap", 0, "eth1", "iface=eth1"),
-            ("dpdk:net_pcap,rx_pcap=a,tx_pcap=b", 0, "x", "rx_pcap=a,tx_pcap=b"),
-            ("dpdk:net_null,args=size=1500;copy=1", 0, "n", "size=1500,copy=1"),
-            ("dpdk:net_ring", 0, "r", ""),
-        ] {
-            assert_eq!(arguments(spec, port, interface, 1500), want, "{spec}");
-        }
-    }
 
     #[test]
     fn a_tap_is_not_asked_for_what_its_driver_takes_for_something_else() {
@@ -421,23 +318,5 @@ mod tests {
         assert!(misread(Header::Ipv6, 6, &[0], &[0x80]).contains("protocol 0"));
         assert_eq!(misread(Header::Ipv6, 6, &[17], &[0xff]), "");
         assert_eq!(misread(Header::Udp, 0, &[0, 0], &[0xff; 2]), "", "seen by the mask");
-    }
-
-    #[test]
-    fn af_packets_ring_grows_with_the_mtu() {
-        let spec = "dpdk:net_af_packet,frame=16k";
-        let want = "iface=e,qpairs=1,blocksz=16384,framesz=16384";
-        assert_eq!(arguments(spec, 0, "e", 9000), want);
-        assert_eq!(af_packet_ring(1500), (2048, 4096));
-        assert_eq!(af_packet_ring(2000), (4096, 4096));
-        for (spec, mtu, cut_at) in [
-            ("dpdk:net_af_packet", 1500, 2048 - 66),
-            ("dpdk:net_af_packet", 9000, 16_384 - 66),
-            ("dpdk:net_af_packet,args=framesz=8192", 1500, 0),
-            ("dpdk:net_af_xdp", 1500, 0),
-        ] {
-            let config = Config::read(&spec.parse().expect("well formed"), 1).expect("valid");
-            assert_eq!(config.device.cut_at(&config, mtu), cut_at, "{spec}");
-        }
     }
 }

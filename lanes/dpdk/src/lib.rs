@@ -22,6 +22,7 @@
 //! What it does not do: bind PCI devices to drivers, or hand frames back to the kernel's stack. `README.md` lists
 //! knobs, costs and limits.
 
+mod asked;
 mod borrowed;
 mod config;
 mod device;

@@ -5,8 +5,9 @@
 //! DPDK's own libraries are looked for only now. What must always hold: records and signatures here
 //! equal those in the C file. What it does not do: it calls none of them.
 
-use crate::{config::NAME, flow_rules::ShimRule};
+use crate::config::NAME;
 use laneway_core::LaneError;
+use laneway_flow::{HEADER_BYTES_MAX, HEADERS_MAX};
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     fs::File,
@@ -103,6 +104,29 @@ pub(crate) struct PortStats {
     pub(crate) rx_errors: u64,
     pub(crate) tx_errors: u64,
     pub(crate) tx_bytes: u64,
+}
+
+/// `struct lw_flow_item`: a header that must be there.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ShimItem {
+    pub(crate) header: u32,
+    pub(crate) spec: [u8; HEADER_BYTES_MAX],
+    pub(crate) last: [u8; HEADER_BYTES_MAX],
+    pub(crate) mask: [u8; HEADER_BYTES_MAX],
+}
+
+/// `struct lw_flow_rule`: a whole rule.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ShimRule {
+    pub(crate) priority: u32,
+    pub(crate) items: u32,
+    pub(crate) actions: u32,
+    pub(crate) mark: u32,
+    pub(crate) queue: u16,
+    pub(crate) zeros: [u16; 3],
+    pub(crate) item: [ShimItem; HEADERS_MAX],
 }
 
 macro_rules! shim {
@@ -298,5 +322,6 @@ mod tests {
         assert_eq!(size_of::<PortConf>(), 32);
         assert_eq!(size_of::<QueueStats>(), 24);
         assert_eq!(size_of::<PortStats>(), 40);
+        assert_eq!((size_of::<ShimItem>(), size_of::<ShimRule>()), (124, 1016));
     }
 }

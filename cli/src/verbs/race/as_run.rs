@@ -1,7 +1,7 @@
 //! What is raced is what is run: an arm of ours departs from the defaults of `run` by what its scenario says and by
 //! where it is, and a user can type all of it.
 
-use crate::{arguments, verbs_of};
+use crate::{command_line, verbs_of};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use laneway_kinds::{AppCommand, ArmPlace, Confinement, Fanout, FanoutOutput, On, Privileges};
@@ -37,7 +37,7 @@ impl AppVisitor for Arm<'_> {
         let words = arm_words::<A>(&place, arguments).expect("the scenario was checked");
         let common = ["laneway", "run", name, "--lane", lane, "--on", "sut0,sut1", "--cpu", "0"];
         let line = common.into_iter().chain(words.iter().map(String::as_str));
-        let typed = arguments::command(&verbs_of::<Apps, Lanes>()).try_get_matches_from(line);
+        let typed = command_line::command(&verbs_of::<Apps, Lanes>()).try_get_matches_from(line);
         let typed = typed.unwrap_or_else(|error| panic!("{name} on {lane}: {error}"));
         let (_, run) = typed.subcommand().expect("run");
         let (_, typed) = run.subcommand().expect("the app");

@@ -2,7 +2,7 @@
 
 use super::{
     Answer, DatagramRig, WAITS_MAX,
-    datagrams::{Bench, PORT, assert_same},
+    bench::{Bench, PORT, assert_same},
     ok, payloads,
 };
 use crate::skip;
