@@ -1,6 +1,7 @@
 //! The server on a lane that records: no socket, no clock but the test's.
 
 mod behaviour;
+mod corners;
 mod datagrams;
 mod durable;
 mod fronted;

@@ -21,7 +21,7 @@ impl Server {
             self.watched.forget(&key, client.key);
         }
         client.is_spoiled = false;
-        self.watched.spoiled.retain(|&other| other != client.key);
+        self.watched.spoiled.remove(&client.key);
     }
 
     /// True if a watched key is another now. One whose time is up is gone, deleted already or not.

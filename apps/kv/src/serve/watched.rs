@@ -2,14 +2,14 @@
 
 use super::client::Clients;
 use super::key::{DataKey, Key};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The watching clients, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(super) by_key: HashMap<DataKey, Vec<Watcher>>,
-    /// A client that is being served is not in the table of clients: it is spoiled when it is put back.
-    pub(super) spoiled: Vec<Key>,
+    /// A client that is being served is not in the table of clients: it stands here until it watches nothing, once.
+    pub(super) spoiled: HashSet<Key>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +58,11 @@ impl Watched {
     }
 }
 
-fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut Vec<Key>) {
+fn spoil(watcher: Key, clients: &mut Clients, spoiled: &mut HashSet<Key>) {
     match clients.get_mut(watcher) {
         Some(client) => client.is_spoiled = true,
-        None => spoiled.push(watcher),
+        None => {
+            spoiled.insert(watcher);
+        }
     }
 }

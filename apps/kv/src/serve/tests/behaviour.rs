@@ -5,7 +5,7 @@ use crate::serve::ClientsMemory;
 use std::time::{Duration, Instant};
 
 /// Asks each line of one client and compares the replies.
-fn talk(world: &mut World, conn: ConnId, lines: &[(&str, &str)]) {
+pub(super) fn talk(world: &mut World, conn: ConnId, lines: &[(&str, &str)]) {
     for (line, reply) in lines {
         assert_eq!(world.ask(conn, line), *reply, "{line}");
     }
