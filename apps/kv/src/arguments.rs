@@ -305,7 +305,6 @@ Examples:
             clients(arguments.maxclients.map(|n| n as usize), others, files)?;
         let udp = udp(arguments, on, &listen[..plain_ports])?;
         let mut config = Config {
-            databases: arguments.databases as usize,
             clients_max,
             clients_limit,
             clients_memory: arguments.maxmemory_clients,
@@ -319,6 +318,7 @@ Examples:
             rewrite_bytes_min: arguments.auto_aof_rewrite_min_size,
             ..Config::default()
         };
+        config.data.databases = arguments.databases as usize;
         config.data.memory_bytes_max =
             usize::try_from(arguments.maxmemory).ok().filter(|&bytes| bytes > 0);
         config.data.eviction = arguments.maxmemory_policy;
@@ -436,7 +436,7 @@ fn in_front_of(
         "how much memory may the copies take? Give --maxmemory BYTES, such as 500mb"
     } else {
         // A cluster has one database.
-        config.databases = 1;
+        config.data.databases = 1;
         if config.data.eviction == Eviction::None {
             config.data.eviction = Eviction::AllKeysLru;
         }

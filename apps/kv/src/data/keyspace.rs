@@ -525,6 +525,13 @@ pub(crate) fn integer(arg: &[u8]) -> Result<i64, Refusal> {
     numbers::integer(arg).ok_or(NOT_INTEGER)
 }
 
+/// The number of one of so many databases. Redis reads 32 bits.
+pub(crate) fn database_number(arg: &[u8], databases: usize) -> Result<usize, Refusal> {
+    let number = i32::try_from(integer(arg)?).map_err(|_| NOT_32_BITS)?;
+    let number = usize::try_from(number).ok().filter(|number| *number < databases);
+    number.ok_or(DATABASE_RANGE)
+}
+
 /// A whole number that is not negative, refused in Redis's words for counts.
 pub(crate) fn count(arg: &[u8]) -> Result<usize, Refusal> {
     count_or(arg, NOT_POSITIVE)

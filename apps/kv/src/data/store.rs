@@ -11,7 +11,7 @@ use crate::event::{DUE, NO_ROOM};
 use laneway_random::Random;
 use std::hash::{BuildHasher, RandomState};
 
-/// How many databases there are.
+/// How many databases a store has at most.
 pub const DATABASES: usize = 16;
 /// Entries that are looked at for one sample of entries with a deadline.
 const SAMPLE_LOOKS_MAX: usize = 256;
@@ -68,6 +68,8 @@ impl Eviction {
 /// What an operator may set while the store runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Databases that a client may name, at most [`DATABASES`] (`databases`).
+    pub databases: usize,
     /// Bytes that data may take; no limit if there is none (`maxmemory`).
     pub memory_bytes_max: Option<usize>,
     /// What goes beyond it (`maxmemory-policy`).
@@ -82,9 +84,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        let (memory_bytes_max, eviction) = (None, Eviction::None);
-        let (samples, lfu_log_factor, lfu_decay_minutes) = (5, 10, 1);
-        Settings { memory_bytes_max, eviction, samples, lfu_log_factor, lfu_decay_minutes }
+        Settings {
+            databases: DATABASES,
+            memory_bytes_max: None,
+            eviction: Eviction::None,
+            samples: 5,
+            lfu_log_factor: 10,
+            lfu_decay_minutes: 1,
+        }
     }
 }
 

@@ -95,15 +95,13 @@ impl Default for EncodingLimits {
 /// The configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Databases.
-    pub databases: usize,
     /// Clients at a time.
     pub clients_max: usize,
     /// As many clients as CONFIG SET may allow: more than the process can have open files are none.
     pub clients_limit: usize,
     /// Memory of all clients together, beyond which those that have most are cut off.
     pub clients_memory: ClientsMemory,
-    /// The data's own: memory, and what is evicted.
+    /// The data's own: databases, memory, and what is evicted.
     pub data: Settings,
     /// Without a password none but this machine's clients are served.
     pub is_protected: bool,
@@ -151,7 +149,6 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            databases: 16,
             clients_max: 10_000,
             clients_limit: usize::MAX,
             clients_memory: ClientsMemory::Bytes(1 << 30),
@@ -221,7 +218,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     free("client-query-buffer-limit", |c| c.limits.query_bytes_max.to_string(),
         |c, text| memory(text, 1 << 20, u64::MAX >> 1).map(|n| c.limits.query_bytes_max = n as usize)),
     fixed("cluster-enabled", |_| "no".to_owned()),
-    fixed("databases", |c| c.databases.to_string()),
+    fixed("databases", |c| c.data.databases.to_string()),
     free("hash-max-listpack-entries", |c| c.encodings.hash_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_entries = n)),
     free("hash-max-listpack-value", |c| c.encodings.hash_value_bytes.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_value_bytes = n)),
     free("hash-max-ziplist-entries", |c| c.encodings.hash_entries.to_string(), |c, text| in_range(text, 0, i64::MAX as u64).map(|n| c.encodings.hash_entries = n)),

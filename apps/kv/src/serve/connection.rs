@@ -41,7 +41,8 @@ pub(crate) fn select(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let Some(database) = integer(args[1]) else {
         return client.out.error("ERR value is not an integer or out of range");
     };
-    match usize::try_from(database).ok().filter(|&database| database < server.config.databases) {
+    match usize::try_from(database).ok().filter(|&database| database < server.config.data.databases)
+    {
         Some(database) => {
             client.database = database;
             client.out.ok();

@@ -200,7 +200,7 @@ impl Kv {
             if args.len() == 2 && args[0].eq_ignore_ascii_case(b"select") {
                 let number = laneway_resp::integer(args[1]).and_then(|n| usize::try_from(n).ok());
                 database = number
-                    .filter(|&number| number < self.server.config.databases)
+                    .filter(|&number| number < self.server.config.data.databases)
                     .ok_or("a record selects a database that there is not; raise --databases")?;
                 continue;
             }
@@ -217,7 +217,12 @@ impl Kv {
             self.server.store.spill_excess(0);
             if reply.bytes().first() == Some(&b'-') {
                 let why = String::from_utf8_lossy(reply.bytes()).trim_end().to_owned();
-                return Err(format!("a record's `{}` fails: {why}", name()));
+                let hint = match why.contains("DB index") {
+                    // Older versions let a key go where clients could not select it.
+                    true => "; raise --databases",
+                    false => "",
+                };
+                return Err(format!("a record's `{}` fails: {why}{hint}", name()));
             }
         }
         if parser.kept_bytes() > 0 {

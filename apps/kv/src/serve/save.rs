@@ -231,7 +231,7 @@ impl Server {
             self.store.spill_excess(0);
             self.saving.loaded_keys += 1;
         }
-        let mut beyond = self.store.databases().enumerate().skip(self.config.databases);
+        let mut beyond = self.store.databases().enumerate().skip(self.config.data.databases);
         if let Some((number, _)) = beyond.find(|(_, database)| database.keys > 0) {
             return Err(format!(
                 "the snapshot has keys of database {number}, which there is not; raise --databases"

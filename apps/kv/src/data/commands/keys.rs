@@ -376,21 +376,17 @@ fn rename_to(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8]) -> Result<(), Refu
     Ok(())
 }
 
-/// The number of a database. Redis reads 32 bits.
-fn database(arg: &[u8]) -> Result<usize, Refusal> {
-    let number = i32::try_from(integer(arg)?).map_err(|_| NOT_32_BITS)?;
-    let number = usize::try_from(number).ok().filter(|number| *number < DATABASES);
-    number.ok_or(DATABASE_RANGE)
-}
-
 fn copy(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
     let (from, to) = (args[1], args[2]);
+    let databases = keys.store.settings.databases;
     let (mut other, mut replaces) = (keys.database, false);
     let mut options = args[3..].iter();
     while let Some(option) = options.next() {
         match () {
             () if is(option, "replace") => replaces = true,
-            () if is(option, "db") => other = database(options.next().ok_or(SYNTAX)?)?,
+            () if is(option, "db") => {
+                other = database_number(options.next().ok_or(SYNTAX)?, databases)?;
+            }
             () => return Err(SYNTAX),
         }
     }
@@ -422,7 +418,7 @@ fn log_copy(keys: &mut Keyspace<'_>, from: &[u8], to: &[u8], other: usize) {
 }
 
 fn move_key(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
-    let (key, other) = (args[1], database(args[2])?);
+    let (key, other) = (args[1], database_number(args[2], keys.store.settings.databases)?);
     if other == keys.database {
         return Err(SAME_OBJECT);
     }
@@ -579,7 +575,8 @@ fn swapdb(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer 
     let index = |arg: &[u8]| integer(arg).ok().and_then(|index| i32::try_from(index).ok());
     let first = index(args[1]).ok_or(refusal("ERR invalid first DB index"))?;
     let second = index(args[2]).ok_or(refusal("ERR invalid second DB index"))?;
-    let number = |index: i32| usize::try_from(index).ok().filter(|number| *number < DATABASES);
+    let databases = keys.store.settings.databases;
+    let number = |index: i32| usize::try_from(index).ok().filter(|number| *number < databases);
     let (Some(one), Some(other)) = (number(first), number(second)) else {
         return Err(DATABASE_RANGE);
     };

@@ -430,7 +430,8 @@ fn pieces_that_no_server_writes_are_refused() {
         world.kv.restore(&array("SET k 1")),
         Err("the snapshot before it ends inside an entry".to_owned())
     );
-    let config = Config { databases: 2, ..Config::default() };
+    let mut config = Config::default();
+    config.data.databases = 2;
     let mut few = World::with(config, None);
     let (mut other, mut entries) = (World::new(), vec![1]);
     let conn_of_other = other.open();
