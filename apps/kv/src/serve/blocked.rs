@@ -135,8 +135,9 @@ impl Server {
         blocked.is_some()
     }
 
-    /// Notes a client that is taken out of the table.
+    /// Notes a client that is taken out of the table, because something was done for it: it is not idle.
     pub(crate) fn note_taken(&mut self, client: &mut Client) {
+        client.active_us = self.time.now_us;
         if !std::mem::replace(&mut client.is_noted, true) {
             self.noted.push(client.key);
         }

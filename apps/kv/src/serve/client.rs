@@ -120,6 +120,7 @@ pub(crate) struct Client {
     pub(crate) lib_name: Box<[u8]>,
     pub(crate) lib_version: Box<[u8]>,
     pub(crate) opened_us: u64,
+    /// When it last sent or took bytes, or a command of it that had waited was done.
     pub(crate) active_us: u64,
     pub(crate) last: Option<usize>,
     pub(crate) replies: Replies,

@@ -393,6 +393,9 @@ impl Kv {
             let taken = out.send(conn, piece);
             client.is_refused = taken < piece.len();
             client.sent += taken;
+            if taken > 0 {
+                client.active_us = self.server.time.now_us;
+            }
             self.server.stats.output_bytes += taken as u64;
             self.counters.tx_bytes += taken as u64;
             self.counters.tx_frames += 1;
@@ -490,7 +493,9 @@ impl Kv {
             let Some(client) = self.server.clients.get(key) else { continue };
             let is_idle = idle_us > 0
                 && now_us.saturating_sub(client.active_us) > idle_us
+                && client.ending == Ending::Open
                 && client.blocked.is_none()
+                && client.postponed.is_none()
                 && !client.is_awaiting()
                 && !client.is_subscribed();
             if is_idle {
@@ -613,6 +618,7 @@ impl StreamApp for Kv {
             return bytes.len();
         };
         let consumed = if client.ending == Ending::Open {
+            client.active_us = self.server.time.now_us;
             let is_borrowed = self.lend(&mut client);
             let consumed = self.commands_of(&mut client, bytes);
             client.has_unread = consumed < bytes.len() && client.ending == Ending::Open;

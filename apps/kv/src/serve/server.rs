@@ -151,7 +151,6 @@ impl Server {
             Replies::Skip => Replies::On,
             other => other,
         };
-        client.active_us = self.time.now_us;
         let is_pushed = match admitted {
             Ok((index, route)) => self.begin(client, index, route, args),
             Err(Refused { index: None, .. }) if is_http(args[0]) => {

@@ -132,7 +132,6 @@ impl Server {
         client.database = asking.database;
         client.user = asking.user;
         client.out.set_protocol(asking.protocol);
-        client.active_us = self.time.now_us;
         let Found::Row(index) = self.table.find(args) else { return };
         let row = *self.table.row(index);
         if asking.how == How::Queued {

@@ -52,3 +52,81 @@ fn no_key_goes_to_a_database_that_there_is_not() {
     let why = "a record's `COPY` fails: -ERR DB index is out of range; raise --databases";
     assert_eq!(world.kv.restore(&copy), Err(why.to_owned()));
 }
+
+/// Clients end after three seconds; who asks for that is not one of them.
+fn impatient() -> World {
+    let config = Config { idle_s: 3, ..Config::default() };
+    World::with(config, None)
+}
+
+/// Passes in steps that are shorter than an idle client has.
+fn pass_s(world: &mut World, seconds: u64) {
+    (0..seconds).for_each(|_| world.pass_ms(1_000));
+}
+
+fn assert_ends_when_idle(world: &mut World, conn: ConnId) {
+    assert!(!world.peer(conn).is_closed, "it is not idle");
+    pass_s(world, 3);
+    assert!(!world.peer(conn).is_closed, "it is not idle for so long");
+    pass_s(world, 2);
+    assert!(world.peer(conn).is_closed);
+}
+
+#[test]
+fn a_client_that_has_waited_is_not_idle_when_it_is_answered() {
+    for replies in ["ON", "OFF"] {
+        let mut world = impatient();
+        let conn = world.open();
+        world.ask(conn, &format!("CLIENT REPLY {replies}"));
+        assert_eq!(world.ask(conn, "BLPOP l 0"), "");
+        pass_s(&mut world, 10);
+        let giver = world.open();
+        assert_eq!(world.ask(giver, "RPUSH l a"), ":1\r\n");
+        assert_ends_when_idle(&mut world, conn);
+        // Its time ends in the tick that looks for idle clients.
+        let conn = world.open();
+        world.ask(conn, &format!("CLIENT REPLY {replies}"));
+        assert_eq!(world.ask(conn, "BLPOP l 10"), "");
+        pass_s(&mut world, 10);
+        assert_eq!(world.received(conn), if replies == "ON" { "*-1\r\n" } else { "" });
+        assert_ends_when_idle(&mut world, conn);
+    }
+}
+
+#[test]
+fn a_client_that_sends_or_takes_a_long_value_is_not_idle() {
+    let mut world = impatient();
+    let conn = world.open();
+    let set = array(&format!("SET k {}", "v".repeat(100)));
+    for piece in set.chunks(set.len().div_ceil(10)) {
+        world.arrive(conn, piece);
+        pass_s(&mut world, 1);
+    }
+    assert_eq!(world.received(conn), "+OK\r\n");
+    world.peer(conn).room = 0;
+    world.arrive(conn, &array("GET k"));
+    for _ in 0..10 {
+        world.peer(conn).room = 10;
+        world.kv.on_room(conn, &mut world.peers);
+        pass_s(&mut world, 1);
+    }
+    assert_eq!(world.received(conn).len(), 100);
+    world.peer(conn).room = 100;
+    world.kv.on_room(conn, &mut world.peers);
+    world.turn();
+    assert_ends_when_idle(&mut world, conn);
+}
+
+#[test]
+fn a_client_whose_command_is_held_back_is_not_idle() {
+    let mut world = impatient();
+    let (conn, operator) = (world.open(), world.open());
+    assert_eq!(world.ask(operator, "CLIENT PAUSE 10000 WRITE"), "+OK\r\n");
+    assert_eq!(world.ask(conn, "SET k 1"), "");
+    pass_s(&mut world, 10);
+    assert_eq!(world.received(conn), "+OK\r\n");
+    assert!(world.peer(operator).is_closed, "this one was");
+    assert_ends_when_idle(&mut world, conn);
+    let other = world.open();
+    assert_eq!(world.ask(other, "GET k"), "$1\r\n1\r\n");
+}
