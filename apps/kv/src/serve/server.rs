@@ -590,7 +590,8 @@ impl Server {
             };
             self.follow_effects(database, &[]);
         }
-        self.store.is_over_limit()
+        // More can go, so nothing is refused, as by Redis where it has run out of time.
+        false
     }
 
     /// Deletes keys whose time has come, a bounded number of them. True: there may be more.

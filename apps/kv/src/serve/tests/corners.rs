@@ -53,7 +53,7 @@ fn no_key_goes_to_a_database_that_there_is_not() {
     assert_eq!(world.kv.restore(&copy), Err(why.to_owned()));
 }
 
-/// Clients end after three seconds; who asks for that is not one of them.
+/// A client that is idle for more than three seconds is closed.
 fn impatient() -> World {
     let config = Config { idle_s: 3, ..Config::default() };
     World::with(config, None)
@@ -129,4 +129,21 @@ fn a_client_whose_command_is_held_back_is_not_idle() {
     assert_ends_when_idle(&mut world, conn);
     let other = world.open();
     assert_eq!(world.ask(other, "GET k"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_write_is_refused_for_memory_only_when_nothing_can_go() {
+    let mut world = World::new();
+    let conn = world.open();
+    for from in (0..50_000).step_by(1_000) {
+        let pairs: Vec<String> = (from..from + 1_000).map(|key| format!("k{key} v")).collect();
+        talk(&mut world, conn, &[(&format!("MSET {}", pairs.join(" ")), "+OK\r\n")]);
+    }
+    let tenth = world.kv.server.store.used_bytes() / 10;
+    let lower = format!("CONFIG SET maxmemory {tenth} maxmemory-policy");
+    talk(&mut world, conn, &[(&format!("{lower} allkeys-lru"), "+OK\r\n"), ("SET k v", "+OK\r\n")]);
+    assert_eq!(world.kv.server.store.counts().evicted, 10_000, "a command evicts no more");
+    assert!(world.kv.server.store.is_over_limit());
+    let refused = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    talk(&mut world, conn, &[(&format!("{lower} noeviction"), "+OK\r\n"), ("SET k v", refused)]);
 }
