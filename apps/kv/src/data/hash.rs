@@ -8,8 +8,8 @@ use super::set::MEMBER_BYTES;
 use laneway_random::Random;
 
 /// More pairs than this, or longer fields or values, are kept in a directory (Redis's hash-max-listpack-entries and
-/// -value).
-const PACKED_PAIRS_MAX: usize = 128;
+/// -value). So a walk is over some 64 KiB at most.
+const PACKED_PAIRS_MAX: usize = 512;
 const PACKED_BYTES_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -175,6 +175,14 @@ impl Hash {
         match &self.pairs {
             Pairs::Packed(packed) => packed.get(chance.index(packed.len())).map(parts),
             Pairs::Directory { pairs, .. } => pairs.random(chance).map(|pair| parts(&pair.0)),
+        }
+    }
+
+    /// All pairs, where they are packed and each draw of one would be a walk.
+    pub(crate) fn packed(&self) -> Option<Vec<(&[u8], &[u8])>> {
+        match &self.pairs {
+            Pairs::Packed(packed) => Some(packed.iter().map(parts).collect()),
+            Pairs::Directory { .. } => None,
         }
     }
 

@@ -118,6 +118,13 @@ const FORMS: &[&str] = &[
     "hstrlen KEY MEMBER",
     "hrandfield KEY 0 [withvalues]",
     "hscan KEY CURSOR count 1000 [SCANOPT]",
+    "hset hash PAIRS",
+    "hset hash MEMBER VALUE",
+    "hdel hash MEMBER...",
+    "hscan hash 0 count 100000",
+    "hgetall hash",
+    "object encoding hash",
+    "del hash",
     "zadd KEY SCORE MEMBER SCORE MEMBER",
     "zadd KEY SCORE MEMBER SCORE MEMBER",
     "zadd KEY ZADDOPT SCORE MEMBER [SCORE] [MEMBER]",
@@ -231,6 +238,11 @@ fn meant(word: &str, draw: &mut Random) -> Args {
                 0 => vec![b'm'; 60 + draw.index(10)],
                 n => format!("m{}", draw.index(if n < 6 { 10 } else { 300 })).into_bytes(),
             }];
+        }
+        "PAIRS" => {
+            // Up to the most that Redis keeps in a listpack, and more.
+            let pairs = [1, 128, 129, 511, 512, 513][draw.index(6)];
+            return (0..pairs).flat_map(|n| [format!("m{n}").into(), b"v".to_vec()]).collect();
         }
         "VALUE" => {
             return vec![match draw.index(16) {

@@ -198,7 +198,11 @@ fn hrandfield(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Ans
         }
         Some(Drawn::Any(count)) => {
             check_drawn(count, hash.len(), hash.bytes())?;
-            let draws = std::iter::repeat_with(|| hash.random(&mut chance).unwrap_or_default());
+            let packed = hash.packed();
+            let draws = std::iter::repeat_with(|| match &packed {
+                Some(pairs) => pairs[chance.index(pairs.len())],
+                None => hash.random(&mut chance).unwrap_or_default(),
+            });
             begin_pairs(reply, count, with_values);
             draws.take(count).for_each(|(f, v)| reply_pair(reply, f, with_values.then_some(v)));
             return DONE;

@@ -147,3 +147,26 @@ fn a_write_is_refused_for_memory_only_when_nothing_can_go() {
     let refused = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
     talk(&mut world, conn, &[(&format!("{lower} noeviction"), "+OK\r\n"), ("SET k v", refused)]);
 }
+
+/// As `redis-server` 7.0 has it, where a hash is not configured otherwise.
+#[test]
+fn a_hash_of_512_fields_is_packed() {
+    let mut world = World::new();
+    let conn = world.open();
+    for (fields, encoding) in
+        [(128, "listpack"), (129, "listpack"), (512, "listpack"), (513, "hashtable")]
+    {
+        let pairs: Vec<String> = (0..fields).map(|field| format!("f{field} v")).collect();
+        let set = format!("HSET h {}", pairs.join(" "));
+        assert_eq!(world.ask(conn, &set), format!(":{fields}\r\n"));
+        let encoded = format!("${}\r\n{encoding}\r\n", encoding.len());
+        assert_eq!(world.ask(conn, "OBJECT ENCODING h"), encoded, "{fields}");
+        let is_whole = world.ask(conn, "HSCAN h 0").starts_with("*2\r\n$1\r\n0\r\n");
+        assert_eq!(is_whole, encoding == "listpack", "{fields}");
+        let drawn = world.ask(conn, "HRANDFIELD h -1000");
+        let drawn: Vec<&str> = drawn.lines().skip(2).step_by(2).collect();
+        let is_one = |field: &&str| field[1..].parse::<i32>().is_ok_and(|number| number < fields);
+        assert!(drawn.len() == 1_000 && drawn.iter().all(is_one), "{drawn:?}");
+        assert_eq!(world.ask(conn, "DEL h"), ":1\r\n");
+    }
+}
