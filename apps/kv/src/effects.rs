@@ -18,6 +18,9 @@ pub struct Effects {
     /// Keys whose value is another now (written, deleted, expired, evicted), with their database. A database that was
     /// flushed, or that another took the place of, has an entry without a key.
     pub touched: Vec<(usize, Option<Box<[u8]>>)>,
+    /// Set by the server while clients are paused, for what only reads: a key whose time is up is absent to it, and
+    /// stays until the pause is over.
+    pub is_frozen: bool,
     /// Set by the server as it is configured; [`Effects::notify`] does nothing otherwise.
     pub wants_events: Events,
     /// What became of keys, in its order.

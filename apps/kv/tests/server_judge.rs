@@ -624,6 +624,64 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
     assert!(differing.is_empty(), "seed {seed}\n{}", differing.join("\n"));
 }
 
+/// Of one client, which pauses all when it has set keys that are soon due.
+const PAUSED: &[&str] = &[
+    "multi",
+    "set k v px 1",
+    "rpush l a",
+    "pexpire l 1",
+    "set w v px 1",
+    "client pause 100000 write",
+    "exec",
+    "wait until they are due",
+    "get k",
+    "exists k l w",
+    "ttl k",
+    "pttl k",
+    "type l",
+    "strlen k",
+    "llen l",
+    "lrange l 0 -1",
+    "object encoding k",
+    "keys *",
+    "scan 0",
+    "dbsize",
+    "watch w",
+    "multi",
+    "get w",
+    "dbsize",
+    "exec",
+    "watch w",
+    "client unpause",
+    "multi",
+    "ping",
+    "exec",
+    "get k",
+    "get w",
+    "llen l",
+    "dbsize",
+];
+
+#[test]
+fn paused_clients_see_what_they_see_of_redis() {
+    let mut redis = match Redis::start("server-judge-paused") {
+        Ok(redis) => redis,
+        Err(why) => return laneway_testkit::skip(why),
+    };
+    let mut ours = Ours::new(1, None);
+    for line in PAUSED {
+        if line.starts_with("wait ") {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        }
+        let args: Args = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let mut bytes = Vec::new();
+        laneway_resp::command(&args.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut bytes);
+        let theirs = String::from_utf8_lossy(&redis.ask(&args)).into_owned();
+        assert_eq!(ours.reply_to(0, &bytes), theirs, "{line}");
+    }
+}
+
 /// As many bytes of the judge as ours are; fewer if it has no more to say.
 fn read_as(own: &[u8], stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = vec![0; own.len()];

@@ -128,8 +128,10 @@ impl Keyspace<'_> {
     }
 
     fn look_up(&mut self, hash: u64, key: &[u8], leaves: LookUp) -> Option<&Entry> {
+        let hides_due = self.effects.is_frozen;
         let Store { databases, settings, chance, counts, .. } = &mut *self.store;
         let found = databases[self.database].entries.find_mut(hash, key);
+        let found = found.filter(|entry| !hides_due || !is_due(entry, self.now_ms));
         if leaves.counts {
             match found {
                 Some(_) => counts.hits += 1,
@@ -155,7 +157,8 @@ impl Keyspace<'_> {
     /// it.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
         let hash = self.expire(key);
-        self.data().entries.find(hash, key)
+        let found = self.data().entries.find(hash, key);
+        found.filter(|entry| !self.effects.is_frozen || !self.is_due(entry))
     }
 
     pub(crate) fn exists(&mut self, key: &[u8]) -> bool {
@@ -476,11 +479,13 @@ impl Keyspace<'_> {
         result
     }
 
-    /// Deletes a key that is due; the hash of the key.
+    /// Deletes a key that is due, unless all of them stay for now; the hash of the key.
     fn expire(&mut self, key: &[u8]) -> u64 {
         let hash = self.store.hash(key);
         let database = &mut self.store.databases[self.database];
-        if database.soonest_ms().is_none_or(|soonest_ms| soonest_ms >= self.now_ms) {
+        if self.effects.is_frozen
+            || database.soonest_ms().is_none_or(|soonest_ms| soonest_ms >= self.now_ms)
+        {
             return hash;
         }
         if database.entries.find(hash, key).is_some_and(|entry| is_due(entry, self.now_ms)) {

@@ -253,7 +253,8 @@ impl Store {
         effects.notify(number, key, DUE);
     }
 
-    /// True if there is such a key. One that is due is deleted, and the log has a DEL of it.
+    /// True if there is such a key. One that is due is deleted, and the log has a DEL of it, or it is absent and stays
+    /// for now.
     pub(crate) fn has(
         &mut self,
         number: usize,
@@ -262,6 +263,9 @@ impl Store {
         effects: &mut Effects,
     ) -> bool {
         if self.is_due(number, key, now_ms) {
+            if effects.is_frozen {
+                return false;
+            }
             self.expire(number, self.hash(key), key, effects);
             effects.changes += 1;
             effects.logged = Logged::Instead(vec![deletion(key)]);

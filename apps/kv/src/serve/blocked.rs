@@ -8,7 +8,7 @@ use super::client::{Blocked, Client, Ending, Kept, Key, Nothing, Replies};
 use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
-use crate::command::{Command, Flags, Outcome, Run};
+use crate::command::{Command, Flags, Outcome};
 use laneway_resp::integer;
 use std::collections::HashSet;
 
@@ -84,7 +84,6 @@ impl Server {
     fn try_again(&mut self, client: &mut Client, ready: &[u8]) -> bool {
         let Some(blocked) = client.blocked.take() else { return false };
         let command = self.table.command(blocked.call.index);
-        let Run::Data(run) = command.run else { return false };
         if self.store.kind(blocked.database, ready) != Some(awaited_kind(&command)) {
             // To look at all that it asks for would take as long as it is, for every key that is touched.
             client.blocked = Some(blocked);
@@ -99,7 +98,7 @@ impl Server {
         }
         self.bound_output(client);
         let database = std::mem::replace(&mut client.database, blocked.database);
-        let outcome = self.run_data(run, client, &args, Some(ready));
+        let outcome = self.run_data(&command, client, &args, Some(ready));
         client.database = database;
         if outcome != Outcome::Done {
             self.follow_effects(blocked.database, &args);

@@ -409,7 +409,7 @@ impl Server {
                 }
             }
             Run::Data(_) if self.front.is_some() && self.ask_cluster(client, index, args) => {}
-            Run::Data(run) => self.call_data(run, client, index, args),
+            Run::Data(_) => self.call_data(client, index, args),
         }
         let took_us = if is_timed { (self.time.read_us)().saturating_sub(began_us) } else { 0 };
         let is_error = client.out.bytes().get(from) == Some(&b'-');
@@ -429,13 +429,7 @@ impl Server {
     }
 
     /// Has the data here do a command, and does what follows from it.
-    pub(crate) fn call_data(
-        &mut self,
-        run: fn(&mut Call<'_>) -> Outcome,
-        client: &mut Client,
-        index: usize,
-        args: &[&[u8]],
-    ) {
+    pub(crate) fn call_data(&mut self, client: &mut Client, index: usize, args: &[&[u8]]) {
         let (command, database, from) =
             (self.table.command(index), client.database, client.out.len());
         let outcome = match (self.fetch_now(&command, database, args), &self.shards) {
@@ -443,8 +437,8 @@ impl Server {
                 client.out.error(&lost);
                 Outcome::Done
             }
-            (_, Some(_)) if command.name == "scan" => self.scan_shard(run, client, args),
-            _ => self.run_data(run, client, args, None),
+            (_, Some(_)) if command.name == "scan" => self.scan_shard(&command, client, args),
+            _ => self.run_data(&command, client, args, None),
         };
         self.follow(database, args, &command, client, from);
         if let Outcome::Waits { until_ms, null_array } = outcome {
@@ -457,12 +451,13 @@ impl Server {
     /// changed is in the effects.
     pub(crate) fn run_data(
         &mut self,
-        run: fn(&mut Call<'_>) -> Outcome,
+        command: &Command,
         client: &mut Client,
         args: &[&[u8]],
         ready: Option<&[u8]>,
     ) -> Outcome {
-        self.effects.wants_touched = self.wants_touched();
+        let Run::Data(run) = command.run else { unreachable!("a row of the data") };
+        self.begin_effects(command.flags.has(Flags::WRITE));
         let mut call = Call {
             args,
             store: &mut self.store,
@@ -473,6 +468,12 @@ impl Server {
             effects: &mut self.effects,
         };
         run(&mut call)
+    }
+
+    /// Before the data do something: what matters of its effects. What only reads has none while clients are paused.
+    pub(crate) fn begin_effects(&mut self, may_write: bool) {
+        self.effects.wants_touched = self.wants_touched();
+        self.effects.is_frozen = !may_write && self.is_paused();
     }
 
     /// True if it matters whose value changes.
@@ -541,7 +542,9 @@ impl Server {
                 match key {
                     Some(key) => {
                         let key = (database, key);
-                        self.watched.touch(&key, &mut self.clients);
+                        let store = &self.store;
+                        let is_there = || store.deadline_ms(database, &key.1).is_some();
+                        self.watched.touch(&key, is_there, &mut self.clients);
                         self.waiters.touch(&key);
                         if is_logged {
                             self.journal.touched(&key);

@@ -27,7 +27,9 @@ impl Server {
     /// True if a watched key is another now. One whose time is up is gone, deleted already or not.
     fn is_spoiled(&self, client: &Client) -> bool {
         let now_ms = self.time.now_ms();
-        let is_due = |(database, key): &DataKey| self.store.is_due(*database, key, now_ms);
+        let is_due = |key: &DataKey| {
+            self.store.is_due(key.0, &key.1, now_ms) && self.watched.was_there(key, client.key)
+        };
         client.is_spoiled
             || self.watched.spoiled.contains(&client.key)
             || client.watching.iter().any(is_due)
@@ -113,9 +115,10 @@ pub(crate) fn watch(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     }
     let database = client.database;
     for &key in &args[1..] {
-        server.effects.wants_touched = server.wants_touched();
+        server.begin_effects(false);
         let now_ms = server.time.now_ms();
-        // A key that is due goes before it is watched, not behind it as if another had deleted it.
+        // A key that is due goes before it is watched, not behind it as if another had deleted it, unless clients are
+        // paused.
         let was_there = server.store.has(database, key, now_ms, &mut server.effects);
         server.follow_effects(database, &[]);
         let key: DataKey = (database, key.into());

@@ -145,7 +145,7 @@ impl Server {
         }
         self.stats.commands += 1;
         self.table.row(index).calls += 1;
-        self.effects.wants_touched = self.wants_touched();
+        self.begin_effects(false);
         let (store, effects, now_ms) = (&mut self.store, &mut self.effects, self.time.now_ms());
         run(&mut Call { args: &args, store, database: 0, reply, now_ms, ready: None, effects });
         let is_logged = self.follow_effects(0, &args);

@@ -226,10 +226,10 @@ impl Server {
                 return;
             }
         }
-        if let (Some(client), Run::Data(run)) = (client, self.table.command(call.index).run) {
+        if let Some(client) = client {
             // The value was there when the node was asked, so its deadline has not passed for this reader.
             let now_us = std::mem::replace(&mut self.time.now_us, asked_ms * 1000);
-            self.call_data(run, client, call.index, &call.args());
+            self.call_data(client, call.index, &call.args());
             self.time.now_us = now_us;
         }
         let Some(front) = &mut self.front else { return };

@@ -24,16 +24,30 @@ impl Watched {
         self.by_key.is_empty()
     }
 
-    pub(crate) fn touch(&mut self, key: &DataKey, clients: &mut Clients) {
+    /// The key is another now, or gone: one that was not there and is not there is the same.
+    pub(crate) fn touch(
+        &mut self,
+        key: &DataKey,
+        is_there: impl FnOnce() -> bool,
+        clients: &mut Clients,
+    ) {
         if self.by_key.is_empty() {
             return;
         }
-        for watcher in self.by_key.get(key).into_iter().flatten() {
+        let Some(watchers) = self.by_key.get(key) else { return };
+        let is_there = is_there();
+        for watcher in watchers.iter().filter(|watcher| watcher.was_there || is_there) {
             spoil(watcher.client, clients, &mut self.spoiled);
         }
     }
 
-    /// All keys of a database are others now, or gone: a key that was not there and is not there is the same.
+    /// True if the key was there when a client began to watch it.
+    pub(super) fn was_there(&self, key: &DataKey, client: Key) -> bool {
+        let mut watchers = self.by_key.get(key).into_iter().flatten();
+        watchers.any(|watcher| watcher.client == client && watcher.was_there)
+    }
+
+    /// All keys of a database are others now, or gone.
     pub(crate) fn replace(
         &mut self,
         database: usize,

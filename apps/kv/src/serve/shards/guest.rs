@@ -11,7 +11,7 @@ use super::apart::{Apart, Asked, Guest};
 use super::exchange::{Asking, Batch, ClientRef, Fate, How, Message};
 use super::reach::Reach;
 use super::with_cursor;
-use crate::command::{Call, Outcome};
+use crate::command::{Command, Outcome};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -219,17 +219,17 @@ impl Server {
     /// SCAN by a cursor of all workers.
     pub(crate) fn scan_shard(
         &mut self,
-        run: fn(&mut Call<'_>) -> Outcome,
+        command: &Command,
         client: &mut Client,
         args: &[&[u8]],
     ) -> Outcome {
         let Some((_, own)) = self.shards.as_ref().and_then(|shards| shards.scanned(args)) else {
-            return self.run_data(run, client, args, None);
+            return self.run_data(command, client, args, None);
         };
         let (own, from) = (own.to_string(), client.out.len());
         let mut args = args.to_vec();
         args[1] = own.as_bytes();
-        let outcome = self.run_data(run, client, &args, None);
+        let outcome = self.run_data(command, client, &args, None);
         let reply = &client.out.bytes()[from..];
         let next =
             self.shards.as_ref().and_then(|shards| with_cursor(reply, |own| shards.scan_next(own)));

@@ -1,6 +1,7 @@
 //! Corners in which clients would see something else than of Redis, or the server would pay for what it need not.
 
 use super::behaviour::talk;
+use super::durable::logged;
 use super::*;
 
 #[test]
@@ -169,4 +170,70 @@ fn a_hash_of_512_fields_is_packed() {
         assert!(drawn.len() == 1_000 && drawn.iter().all(is_one), "{drawn:?}");
         assert_eq!(world.ask(conn, "DEL h"), ":1\r\n");
     }
+}
+
+/// Beside `redis-server`: `paused_clients_see_what_they_see_of_redis`.
+#[test]
+fn no_key_goes_while_clients_are_paused() {
+    let (mut world, memory) = logged(Fsync::No);
+    world.kv.serve_datagrams(Allowed(Vec::new()), None);
+    let (conn, operator, listener) = (world.open(), world.open(), world.open());
+    talk(&mut world, operator, &[("CONFIG SET notify-keyspace-events Ex", "+OK\r\n")]);
+    world.ask(listener, "PSUBSCRIBE *");
+    let set = ["SET k v PX 5", "SET w v PX 5", "SET x v PX 5"].map(|set| (set, "+OK\r\n"));
+    talk(&mut world, conn, &set);
+    talk(&mut world, operator, &[("CLIENT PAUSE 100000 WRITE", "+OK\r\n")]);
+    let records = memory.borrow().records.len();
+    world.pass_ms(10);
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("GET k", "$-1\r\n"),
+            ("EXISTS k w", ":0\r\n"),
+            ("TTL k", ":-2\r\n"),
+            ("OBJECT ENCODING k", "$-1\r\n"),
+            ("MEMORY USAGE k", "$-1\r\n"),
+            ("KEYS *", "*0\r\n"),
+            ("DBSIZE", ":3\r\n"),
+            // It was gone before it was watched, and is so when it goes.
+            ("WATCH w", "+OK\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("GET w", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n$-1\r\n"),
+            ("WATCH w", "+OK\r\n"),
+        ],
+    );
+    assert_eq!(world.datagram("127.0.0.1:5000", "GET k"), ["$-1\r\n"]);
+    world.pass_ms(1);
+    assert_eq!((memory.borrow().records.len(), world.received(listener)), (records, String::new()));
+    assert_eq!(world.kv.server.store.counts().expired, 0);
+    // Another client watches one that is there, and one whose time is up and that another sets.
+    let watcher = world.open();
+    talk(&mut world, watcher, &[("WATCH x", "+OK\r\n")]);
+    talk(&mut world, operator, &[("CLIENT UNPAUSE", "+OK\r\n")]);
+    world.pass_ms(1);
+    assert_eq!(world.kv.server.store.counts().expired, 3);
+    assert_eq!(world.received(listener).matches("__keyevent@0__:expired").count(), 3);
+    assert!(memory.borrow().records.len() > records);
+    talk(&mut world, operator, &[("DBSIZE", ":0\r\n"), ("SET x v", "+OK\r\n")]);
+    for (conn, reply) in [(conn, "*1\r\n+PONG\r\n"), (watcher, "*-1\r\n")] {
+        talk(&mut world, conn, &[("MULTI", "+OK\r\n"), ("PING", "+QUEUED\r\n"), ("EXEC", reply)]);
+    }
+}
+
+#[test]
+fn what_writes_during_a_pause_deletes_what_is_due() {
+    let (mut world, memory) = logged(Fsync::No);
+    let conn = world.open();
+    talk(&mut world, conn, &[("RPUSH l a", ":1\r\n"), ("PEXPIRE l 5", ":1\r\n")]);
+    // Not by a tick, which would delete it.
+    world.now_us.set(world.now_us.get() + 10_000);
+    let lines = ["MULTI", "CLIENT PAUSE 1000", "LLEN l", "RPUSH l b", "LRANGE l 0 -1", "EXEC"];
+    world.arrive(conn, &lines.map(array).concat());
+    let replies = "*4\r\n+OK\r\n:0\r\n:1\r\n*1\r\n$1\r\nb\r\n";
+    assert!(world.received(conn).ends_with(replies));
+    let last = memory.borrow().records.last().cloned().expect("it is logged");
+    let logged = String::from_utf8_lossy(&last).into_owned();
+    assert!(logged.contains("DEL\r\n$1\r\nl") && logged.contains("RPUSH"), "{logged}");
 }

@@ -28,7 +28,7 @@ impl DatagramOut for Sent {
 
 impl World {
     /// A datagram comes from there, or with an empty command only a tick; what is sent.
-    fn datagram(&mut self, from: &str, line: &str) -> Vec<String> {
+    pub(super) fn datagram(&mut self, from: &str, line: &str) -> Vec<String> {
         self.datagram_to(false, from, line)
     }
 
