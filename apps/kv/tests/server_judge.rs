@@ -163,10 +163,10 @@ impl Ours {
     }
 }
 
-/// No CLIENT REPLY: with it a client that publishes to itself hears nothing of ours. No FLUSHALL: it spoils clients
-/// that watch a key that was not there, which Redis spares. Commands of the server, and enough of the data's to have
-/// something happen. K stands for a key, C for a channel, U for a user. The last client alone changes users, and is
-/// never one of them: of a client of Redis that cuts itself off so, an answer is not certain.
+/// CLIENT REPLY is of one worker alone: what is refused by rule is not seen where replies are left out; and not of a
+/// transaction, whose one reply is left out whole or not at all. Commands of the server, and enough of the data's to
+/// have something happen. K stands for a key, C for a channel, U for a user. The last client alone changes users, and
+/// is never one of them: of a client of Redis that cuts itself off so, an answer is not certain.
 const FORMS: &[&str] = &[
     "ping",
     "ping hi",
@@ -273,6 +273,13 @@ const FORMS: &[&str] = &[
     "client getname",
     "client setname me",
     "client setname",
+    "client reply off",
+    "client reply on",
+    "client reply on",
+    "client reply on",
+    "client reply on",
+    "client reply skip",
+    "client reply nosuch",
     "client no-evict on",
     "client no-evict x",
     "client nosuch",
@@ -528,6 +535,10 @@ fn judged(name: &str, workers: usize, memory_bytes: Option<usize>) {
         });
         let logs_in = args[0] == b"auth" && args[1].starts_with(b"U");
         if is_of_users && client < CLIENTS - 1 || logs_in && client == CLIENTS - 1 {
+            continue;
+        }
+        let is_of_replies = args[0] == b"client" && args.get(1).is_some_and(|sub| sub == b"reply");
+        if is_of_replies && (workers > 1 || in_transaction[client]) {
             continue;
         }
         if memory_bytes_max.is_some() && args[0].starts_with(b"flush") {

@@ -4,7 +4,7 @@
 //! began to wait for that key; a value that is not of its kind leaves it waiting. Its input is paused meanwhile. Keys
 //! that are touched by a command are served when that command, or the transaction it belongs to, is done.
 
-use super::client::{Blocked, Client, Ending, Kept, Key, Nothing, Replies};
+use super::client::{Blocked, Client, Ending, Kept, Key, Nothing};
 use super::server::{Server, wrong_arguments};
 use super::table::keys_of;
 use super::waiters::Pause;
@@ -108,7 +108,7 @@ impl Server {
         self.follow(blocked.database, &args, &command, client, from);
         client.blocked = Some(blocked);
         self.unblock(client);
-        if matches!(client.replies, Replies::Off | Replies::Skip) {
+        if client.is_silent() {
             client.leave_out(from);
         }
         self.note_taken(client);
@@ -120,9 +120,8 @@ impl Server {
         let Some(mut client) = self.clients.take(key) else { return false };
         let blocked = self.unblock(&mut client);
         if let Some(blocked) = &blocked {
-            let is_wanted = !matches!(client.replies, Replies::Off | Replies::Skip);
             match error {
-                _ if !is_wanted => {}
+                _ if client.is_silent() => {}
                 Some(text) => client.out.error(text),
                 None if blocked.nothing == Nothing::Zero => client.out.integer(0),
                 // Of every command, as in Redis 7.0; only inside EXEC is the nothing of BLMOVE a value.
@@ -198,8 +197,7 @@ impl Server {
                     Ok(()) => self.call(&mut client, kept.index, &kept.args()),
                     Err(why) => self.refuse(&mut client, Some(kept.index), why.as_bytes()),
                 }
-                let is_message = self.table.command(kept.index).name.ends_with("subscribe");
-                if matches!(client.replies, Replies::Off | Replies::Skip) && !is_message {
+                if client.is_silent() {
                     client.leave_out(before);
                 }
                 self.note_taken(&mut client);

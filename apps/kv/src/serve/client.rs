@@ -9,6 +9,7 @@ use laneway_core::ConnId;
 use laneway_resp::{Parser, Reply};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 
 /// A command that is kept for later: its row, and its arguments.
 #[derive(Debug)]
@@ -124,6 +125,9 @@ pub(crate) struct Client {
     pub(crate) active_us: u64,
     pub(crate) last: Option<usize>,
     pub(crate) replies: Replies,
+    /// Messages among the replies of the command that is being done, in `out`: they are sent all the same where its
+    /// replies are left out.
+    pub(crate) messages: Vec<Range<usize>>,
     pub(crate) is_evictable: bool,
     /// Since when it is beyond its class's soft limit of output.
     pub(crate) soft_since_us: Option<u64>,
@@ -178,6 +182,7 @@ impl Client {
             active_us: now_us,
             last: None,
             replies: Replies::On,
+            messages: Vec::new(),
             is_evictable: true,
             soft_since_us: None,
             blocked: None,
@@ -216,10 +221,33 @@ impl Client {
         }
     }
 
-    /// Leaves out the reply that begins at `from`. What it waits for the next one waits for.
+    /// True if the replies to what it asks are left out.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.replies, Replies::Off | Replies::Skip)
+    }
+
+    /// What was written from `from` on, while a command of the client is done, is a message to it and no reply.
+    pub(crate) fn wrote_message(&mut self, from: usize) {
+        if !self.is_silent() {
+            return;
+        }
+        if self.out.is_cut() {
+            // What would be left out has taken its room.
+            self.ending = Ending::Abort;
+        }
+        self.messages.push(from..self.out.len());
+    }
+
+    /// Leaves out the reply that begins at `from`, but for the messages in it. What it waits for the next one waits
+    /// for.
     pub(crate) fn leave_out(&mut self, from: usize) {
+        let messages = std::mem::take(&mut self.messages);
+        let kept: Vec<&[u8]> =
+            messages.into_iter().map(|message| &self.out.bytes()[message]).collect();
+        let kept = kept.concat();
         self.out.truncate(from);
         self.out.mend();
+        self.out.raw(&kept);
         self.waits.iter_mut().for_each(|(at, _)| *at = from.min(*at));
     }
 

@@ -34,6 +34,7 @@ fn confirm(client: &mut Client, kind: Kind, verb: &str, name: Option<&[u8]>) {
         Kind::Channel | Kind::Pattern => client.subscriptions(),
         Kind::Shard => client.shard_channels.len(),
     };
+    let from = client.out.len();
     client.out.push(3);
     client.out.bulk(verb.as_bytes());
     match name {
@@ -41,6 +42,7 @@ fn confirm(client: &mut Client, kind: Kind, verb: &str, name: Option<&[u8]>) {
         None => client.out.null(),
     }
     client.out.integer(count as i64);
+    client.wrote_message(from);
 }
 
 impl Server {
@@ -185,7 +187,9 @@ impl Server {
     /// Writes a message to one listener, the client that is being served perhaps.
     fn deliver(&mut self, client: Option<&mut Client>, listener: Key, parts: &[&[u8]]) {
         if let Some(client) = client.filter(|client| client.key == listener) {
-            return self.write_message(client, parts);
+            let from = client.out.len();
+            self.write_message(client, parts);
+            return client.wrote_message(from);
         }
         let Some(mut other) = self.clients.take(listener) else { return };
         self.write_message(&mut other, parts);

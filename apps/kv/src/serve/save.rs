@@ -17,7 +17,7 @@
 //! What it does not do: a single value is written whole in one turn, however long it is. Nothing is saved by the hour
 //! (`save` of Redis): the log has it all.
 
-use super::client::{Client, Kept, Key, Replies};
+use super::client::{Client, Kept, Key};
 use super::info_line::line;
 use super::log::{NotTaken, Snapshot};
 use super::saving::{Cause, Ended, Running, Saving};
@@ -183,7 +183,7 @@ impl Server {
             return;
         };
         client.postponed = None;
-        if !matches!(client.replies, Replies::Off | Replies::Skip) {
+        if !client.is_silent() {
             match ended {
                 Ok(()) => client.out.ok(),
                 Err(why) => client.out.error(&format!("ERR {why}")),

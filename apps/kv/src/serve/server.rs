@@ -151,12 +151,11 @@ impl Server {
             Replies::Skip => Replies::On,
             other => other,
         };
-        let is_pushed = match admitted {
+        match admitted {
             Ok((index, route)) => self.begin(client, index, route, args),
             Err(Refused { index: None, .. }) if is_http(args[0]) => {
                 self.stats.http_disconnections += 1;
                 client.ending = Ending::Abort;
-                false
             }
             Err(Refused { index, denied, text }) => {
                 if let (Some(index), Some(denied)) = (index, denied) {
@@ -167,18 +166,16 @@ impl Server {
                 if let Some(transaction) = &mut client.transaction {
                     transaction.is_broken = true;
                 }
-                false
             }
-        };
-        if matches!(client.replies, Replies::Off | Replies::Skip) && !is_pushed {
+        }
+        if client.is_silent() {
             client.leave_out(before);
         }
         self.serve_waiters();
     }
 
-    /// Queues a command that was admitted, has another worker do it, holds it back or does it. True if what it says is
-    /// a message, which CLIENT REPLY does not leave out.
-    fn begin(&mut self, client: &mut Client, index: usize, route: Route, args: &[&[u8]]) -> bool {
+    /// Queues a command that was admitted, has another worker do it, holds it back or does it.
+    fn begin(&mut self, client: &mut Client, index: usize, route: Route, args: &[&[u8]]) {
         let command = self.table.command(index);
         if let Some(transaction) = &mut client.transaction
             && !is_done_inside_multi(command.name)
@@ -187,8 +184,7 @@ impl Server {
                 transaction.slot = slot_of_command(self.table.row(index), args);
             }
             let bytes_max = self.config.limits.query_bytes_max;
-            queue(transaction, index, args, bytes_max, &mut client.out);
-            return false;
+            return queue(transaction, index, args, bytes_max, &mut client.out);
         }
         match route {
             Route::To(worker) => self.send_away(client, index, args, worker),
@@ -197,12 +193,8 @@ impl Server {
                 self.hold(client, Box::new(Kept::new(index, args)));
             }
             Route::Here if self.awaits_values(client, index, args) => {}
-            Route::Here => {
-                self.call(client, index, args);
-                return command.name.ends_with("subscribe");
-            }
+            Route::Here => self.call(client, index, args),
         }
-        false
     }
 
     /// True while writes must wait: for room in the log, or for a snapshot's copies or spilled values to be written.

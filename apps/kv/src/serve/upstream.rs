@@ -3,7 +3,7 @@
 //! Whether a value may be kept and read is decided by [`Cover`]; its module says why. A client has one command at the
 //! cluster at a time, and is held until its answer is here: so its commands take effect and are answered in order.
 
-use super::client::{Client, Kept, Replies};
+use super::client::{Client, Kept};
 use super::front::{Kind, Manner, Waiter, manner};
 use super::server::Server;
 use super::shards::slot_of;
@@ -188,7 +188,7 @@ impl Server {
             self.table.row(index).failed += 1;
             self.count_error(&client, from);
         }
-        if matches!(client.replies, Replies::Off | Replies::Skip) {
+        if client.is_silent() {
             client.leave_out(from);
         }
         self.note_taken(&mut client);

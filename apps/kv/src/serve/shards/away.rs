@@ -140,7 +140,7 @@ impl Server {
         (commands, database, fate): (usize, usize, Fate),
         bytes: &[u8],
     ) {
-        let is_wanted = !matches!(client.replies, Replies::Off | Replies::Skip);
+        let is_wanted = !client.is_silent();
         self.bound_output(client);
         let Some(apart) = &mut client.apart else { return };
         if let Some(gather) = &mut apart.gather {

@@ -237,3 +237,72 @@ fn what_writes_during_a_pause_deletes_what_is_due() {
     let logged = String::from_utf8_lossy(&last).into_owned();
     assert!(logged.contains("DEL\r\n$1\r\nl") && logged.contains("RPUSH"), "{logged}");
 }
+
+/// As `redis-server` 7.0.15 sends them.
+#[test]
+fn messages_to_oneself_are_sent_though_replies_are_left_out() {
+    fn pushed(parts: &[&str]) -> String {
+        let part = |part: &&str| match part.strip_prefix(':') {
+            Some(_) => format!("{part}\r\n"),
+            None => format!("${}\r\n{part}\r\n", part.len()),
+        };
+        format!(">{}\r\n{}", parts.len(), parts.iter().map(part).collect::<String>())
+    }
+    let mut world = World::new();
+    let (conn, operator) = (world.open(), world.open());
+    world.ask(conn, "HELLO 3");
+    let message = pushed(&["message", "c", "x"]);
+    let inside = [
+        pushed(&["subscribe", "d", ":2"]),
+        pushed(&["message", "d", "y"]),
+        pushed(&["psubscribe", "d*", ":3"]),
+        pushed(&["message", "d", "z"]),
+        pushed(&["pmessage", "d*", "d", "z"]),
+    ];
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("SUBSCRIBE c", &pushed(&["subscribe", "c", ":1"])),
+            ("CLIENT REPLY OFF", ""),
+            ("PUBLISH c x", &message),
+            ("SPUBLISH s x", ""),
+            ("SSUBSCRIBE s", &pushed(&["ssubscribe", "s", ":1"])),
+            ("SPUBLISH s x", &pushed(&["smessage", "s", "x"])),
+            ("GET k", ""),
+            ("MULTI", ""),
+            ("SUBSCRIBE d", ""),
+            ("GET k", ""),
+            ("PUBLISH d y", ""),
+            ("PSUBSCRIBE d*", ""),
+            ("PUBLISH d z", ""),
+            ("EXEC", &inside.concat()),
+            ("UNSUBSCRIBE d", &pushed(&["unsubscribe", "d", ":2"])),
+            ("CLIENT REPLY ON", "+OK\r\n"),
+            ("CLIENT REPLY SKIP", ""),
+            ("PUBLISH c x", &message),
+            ("PUBLISH c x", &format!("{message}:1\r\n")),
+            ("CLIENT REPLY OFF", ""),
+        ],
+    );
+    talk(&mut world, operator, &[("CLIENT PAUSE 1000 WRITE", "+OK\r\n")]);
+    talk(&mut world, conn, &[("PUBLISH c x", "")]);
+    talk(&mut world, operator, &[("CLIENT UNPAUSE", "+OK\r\n")]);
+    assert_eq!(world.received(conn), message, "it was held back");
+}
+
+#[test]
+fn a_message_that_finds_no_room_behind_what_is_left_out_is_not_lost_silently() {
+    let mut config = Config::default();
+    (config.normal.hard_bytes, config.pubsub.hard_bytes) = (4000, 4000);
+    let mut world = World::with(config, None);
+    let conn = world.open();
+    world.ask(conn, "HELLO 3");
+    for line in ["SUBSCRIBE c", "CLIENT REPLY OFF", "MULTI", "MGET k k k", "SUBSCRIBE d"] {
+        world.ask(conn, line);
+    }
+    let other = world.open();
+    talk(&mut world, other, &[(&format!("SET k {}", "v".repeat(1600)), "+OK\r\n")]);
+    talk(&mut world, conn, &[("EXEC", "")]);
+    assert!(world.peer(conn).is_aborted);
+}
