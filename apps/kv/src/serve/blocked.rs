@@ -243,18 +243,12 @@ fn awaited_kind(command: &Command) -> &'static str {
     if command.categories.contains(&"sortedset") { "zset" } else { "list" }
 }
 
-/// A time that is not negative; else the client gets an error.
-fn timeout_ms(arg: &[u8], client: &mut Client) -> Option<u64> {
-    let timeout = integer(arg);
-    let timeout_ms = timeout.and_then(|ms| u64::try_from(ms).ok());
-    match timeout_ms {
-        None if timeout.is_none() => {
-            client.out.error("ERR timeout is not an integer or out of range");
-        }
-        None => client.out.error("ERR timeout is negative"),
-        Some(_) => {}
-    }
-    timeout_ms
+/// When a time is over that is not negative, and not more than can be counted; else why it is none.
+fn until_ms(arg: &[u8], now_ms: u64) -> Result<u64, &'static str> {
+    let timeout = integer(arg).ok_or("ERR timeout is not an integer or out of range")?;
+    let timeout_ms = u64::try_from(timeout).map_err(|_| "ERR timeout is negative")?;
+    let until_ms = now_ms.checked_add(timeout_ms).filter(|ms| *ms <= i64::MAX as u64);
+    until_ms.ok_or("ERR timeout is out of range")
 }
 
 /// No replica is there to have what was written, so the time of a client that waits for one passes.
@@ -262,11 +256,13 @@ pub(crate) fn wait(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
     let Some(replicas) = integer(args[1]) else {
         return client.out.error("ERR value is not an integer or out of range");
     };
-    let Some(timeout_ms) = timeout_ms(args[2], client) else { return };
+    let now_ms = server.time.now_ms();
+    let until_ms = match until_ms(args[2], now_ms) {
+        Ok(until_ms) => (until_ms > now_ms).then_some(until_ms),
+        Err(why) => return client.out.error(why),
+    };
     match client.last {
         Some(index) if replicas > 0 => {
-            let until_ms = server.time.now_ms().saturating_add(timeout_ms);
-            let until_ms = (timeout_ms > 0).then_some(until_ms);
             server.block(client, index, args, until_ms, Nothing::Zero);
         }
         _ => client.out.integer(0),
@@ -283,8 +279,10 @@ pub(crate) fn client_pause(server: &mut Server, client: &mut Client, args: &[&[u
         Some(word) if word.eq_ignore_ascii_case(b"write") => false,
         Some(_) => return client.out.error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
     };
-    let Some(timeout_ms) = timeout_ms(args[2], client) else { return };
-    let until_ms = server.time.now_ms().saturating_add(timeout_ms);
+    let until_ms = match until_ms(args[2], server.time.now_ms()) {
+        Ok(until_ms) => until_ms,
+        Err(why) => return client.out.error(why),
+    };
     // A pause in force is never shortened nor weakened by another.
     let former = server.waiters.pause;
     server.waiters.pause = Some(Pause {

@@ -1861,7 +1861,14 @@ fn a_client_waits_in_vain_for_replicas() {
         assert_eq!(world.ask(operator, &format!("CLIENT UNBLOCK 1 {end}")), ":1\r\n");
         assert_eq!(world.received(conn), reply);
     }
-    talk(&mut world, conn, &[("WAIT 2 9223372036854775807", "")]);
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("WAIT 2 9223372036854775807", "-ERR timeout is out of range\r\n"),
+            ("WAIT 2 9223370000000000000", ""),
+        ],
+    );
     world.close(conn);
     assert!(world.kv.server.waiters.is_empty() && world.kv.due_ns().is_none());
 }

@@ -306,3 +306,30 @@ fn a_message_that_finds_no_room_behind_what_is_left_out_is_not_lost_silently() {
     talk(&mut world, conn, &[("EXEC", "")]);
     assert!(world.peer(conn).is_aborted);
 }
+
+/// `redis-server` 7.0.15 adds without looking, so that such a pause is none there; later versions refuse it.
+#[test]
+fn a_time_that_cannot_be_counted_is_refused() {
+    const OUT_OF_RANGE: &str = "-ERR timeout is out of range\r\n";
+    let mut world = World::new();
+    let conn = world.open();
+    talk(
+        &mut world,
+        conn,
+        &[
+            ("CLIENT PAUSE 9223372036854775807", OUT_OF_RANGE),
+            ("CLIENT PAUSE 9223372036854775807 WRITE", OUT_OF_RANGE),
+            (
+                "CLIENT PAUSE 9223372036854775808",
+                "-ERR timeout is not an integer or out of range\r\n",
+            ),
+            ("WAIT 1 9223372036854775807", OUT_OF_RANGE),
+            ("WAIT 0 9223372036854775807", OUT_OF_RANGE),
+            ("PING", "+PONG\r\n"),
+            ("CLIENT PAUSE 0", "+OK\r\n"),
+            ("PING", "+PONG\r\n"),
+            ("CLIENT PAUSE 9223370000000000000", "+OK\r\n"),
+            ("PING", ""),
+        ],
+    );
+}
