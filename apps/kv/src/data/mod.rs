@@ -41,6 +41,7 @@ mod tests;
 
 pub use commands::COMMANDS;
 pub use glob::matches as glob_matches;
+pub(crate) use keyspace::{Refusal, database_number};
 pub use snapshot::{Damaged, SnapshotStep};
 pub use spill::{SpillCounts, Spilling, ValueStore};
 pub use store::{DATABASES, DatabaseCounts, Eviction, Settings, Store, StoreCounts};

@@ -185,7 +185,8 @@ impl Config {
     }
 }
 
-type Set = fn(&mut Config, &str) -> Result<(), String>;
+/// Sets a parameter, or says why it does not.
+pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
 
 /// A parameter.
 pub(crate) struct Parameter {

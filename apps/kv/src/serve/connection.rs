@@ -3,6 +3,7 @@
 
 use super::client::{Client, Ending, Key, Replies};
 use super::server::Server;
+use crate::data::{Refusal, database_number};
 use laneway_resp::{Protocol, integer};
 use std::fmt::Write;
 
@@ -38,16 +39,12 @@ pub(crate) fn quit(_: &mut Server, client: &mut Client, _: &[&[u8]]) {
 }
 
 pub(crate) fn select(server: &mut Server, client: &mut Client, args: &[&[u8]]) {
-    let Some(database) = integer(args[1]) else {
-        return client.out.error("ERR value is not an integer or out of range");
-    };
-    match usize::try_from(database).ok().filter(|&database| database < server.config.data.databases)
-    {
-        Some(database) => {
-            client.database = database;
+    match database_number(args[1], server.config.data.databases) {
+        Ok(number) => {
+            client.database = number;
             client.out.ok();
         }
-        None => client.out.error("ERR DB index is out of range"),
+        Err(Refusal(words)) => client.out.error(&words),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What operators ask: INFO, CONFIG, SLOWLOG, MEMORY, LATENCY, TIME, SHUTDOWN.
 
 use super::client::Client;
-use super::config::{PARAMETERS, PROTECTED, policy_name};
+use super::config::{PARAMETERS, PROTECTED, Set, policy_name};
 use super::connection::REDIS_VERSION;
 use super::info_line::line;
 use super::save::about_persistence;
@@ -43,41 +43,48 @@ pub(crate) fn config_set(server: &mut Server, client: &mut Client, args: &[&[u8]
     if pairs.len() % 2 == 1 {
         return client.out.error("ERR syntax error");
     }
+    let failed = |name: &str, why: &str| {
+        format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+    };
+    // Names are looked at before values, as by Redis.
+    let mut sets: Vec<(String, Option<Set>)> = Vec::new();
+    for pair in pairs.chunks(2) {
+        let given = String::from_utf8_lossy(pair[0]);
+        let name = given.to_ascii_lowercase();
+        let parameter = PARAMETERS.iter().find(|one| one.name == name);
+        let set = parameter.and_then(|one| one.set);
+        let why = if PROTECTED.contains(&name.as_str()) {
+            "can't set protected config"
+        } else if sets.iter().any(|(other, _)| *other == name) {
+            "duplicate parameter"
+        } else if set.is_some() || name == "requirepass" {
+            sets.push((name, set));
+            continue;
+        } else if parameter.is_some() {
+            "can't set immutable config"
+        } else {
+            let text = "ERR Unknown option or number of arguments for CONFIG SET - '";
+            return client.out.error(&format!("{text}{given}'"));
+        };
+        return client.out.error(&failed(&given, why));
+    }
     let mut changed = server.config.clone();
     let mut password = None;
-    let mut seen: Vec<String> = Vec::new();
-    for pair in pairs.chunks(2) {
-        let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
+    for (pair, (name, set)) in pairs.chunks(2).zip(&sets) {
         let value = std::str::from_utf8(pair[1]).unwrap_or("\u{fffd}");
-        let mut fail = |why: &str| {
-            let text =
-                format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
-            client.out.error(&text);
-        };
-        if seen.contains(&name) {
-            return fail("duplicate parameter");
-        }
-        if PROTECTED.contains(&name.as_str()) {
-            return fail("can't set protected config");
-        }
-        if name == "requirepass" {
-            password = Some(value.to_owned());
-        } else if let Some(parameter) = PARAMETERS.iter().find(|one| one.name == name) {
-            let Some(set) = parameter.set else { return fail("can't set immutable config") };
-            if let Err(why) = set(&mut changed, value) {
-                return fail(&why);
+        match set {
+            // The default user's.
+            None => password = Some(value.to_owned()),
+            Some(set) => {
+                if let Err(why) = set(&mut changed, value) {
+                    return client.out.error(&failed(name, &why));
+                }
             }
-        } else {
-            let text = format!(
-                "ERR Unknown option or number of arguments for CONFIG SET - '{}'",
-                String::from_utf8_lossy(pair[0])
-            );
-            return client.out.error(&text);
         }
         if server.front.is_some() && changed.events.is_any() {
-            return fail("the keys are the cluster's, which has their events");
+            let why = "the keys are the cluster's, which has their events";
+            return client.out.error(&failed(name, why));
         }
-        seen.push(name);
     }
     server.config = changed;
     server.share_settings();

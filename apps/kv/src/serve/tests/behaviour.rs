@@ -25,6 +25,10 @@ fn connections_say_who_they_are() {
             ("SELECT 3", "+OK\r\n"),
             ("SELECT 16", "-ERR DB index is out of range\r\n"),
             ("SELECT a", "-ERR value is not an integer or out of range\r\n"),
+            (
+                "SELECT 2147483648",
+                "-ERR value is out of range, value must between -2147483648 and 2147483647\r\n",
+            ),
             ("CLIENT ID", ":1\r\n"),
             ("CLIENT GETNAME", "$-1\r\n"),
             ("CLIENT SETNAME me", "+OK\r\n"),
@@ -1578,6 +1582,19 @@ fn what_config_set_refuses_is_worded_as_redis_words_it() {
             ("CONFIG SET", "-ERR wrong number of arguments for 'config|set' command\r\n"),
             ("CONFIG SET hz", "-ERR wrong number of arguments for 'config|set' command\r\n"),
             ("CONFIG SET hz 10 timeout", "-ERR syntax error\r\n"),
+            // The first wrong name, as it was given, and only then the first wrong value.
+            (
+                "CONFIG SET maxmemory abc Nosuch 1 databases 3",
+                "-ERR Unknown option or number of arguments for CONFIG SET - 'Nosuch'\r\n",
+            ),
+            (
+                "CONFIG SET hz x DATABASES 3 nosuch 1",
+                &failed("DATABASES", "can't set immutable config"),
+            ),
+            ("CONFIG SET Hz x", &failed("hz", unparsed)),
+            ("CONFIG SET hz x HZ 10", &failed("HZ", "duplicate parameter")),
+            ("CONFIG SET hz 20 timeout x", &failed("timeout", unparsed)),
+            ("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n10\r\n"),
             (
                 "CONFIG SET maxmemory-policy x",
                 &failed(
