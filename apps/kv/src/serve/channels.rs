@@ -3,13 +3,16 @@
 use super::key::Key;
 use std::collections::BTreeMap;
 
+/// The listeners of each name.
+pub(super) type Listeners = BTreeMap<Box<[u8]>, Vec<Key>>;
+
 /// The subscriptions. In the order of names, listeners in the order in which they subscribed.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    pub(super) channels: BTreeMap<Box<[u8]>, Vec<Key>>,
-    pub(super) patterns: BTreeMap<Box<[u8]>, Vec<Key>>,
+    pub(super) channels: Listeners,
+    pub(super) patterns: Listeners,
     /// The channels of a cluster's shards, which have names of their own. Without a cluster there is one such shard.
-    pub(super) shards: BTreeMap<Box<[u8]>, Vec<Key>>,
+    pub(super) shards: Listeners,
 }
 
 /// One of the kinds of subscription.
@@ -26,24 +29,12 @@ impl Channels {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
-    pub(super) fn of(&mut self, kind: Kind) -> &mut BTreeMap<Box<[u8]>, Vec<Key>> {
+    pub(super) fn of(&mut self, kind: Kind) -> &mut Listeners {
         match kind {
             Kind::Channel => &mut self.channels,
             Kind::Pattern => &mut self.patterns,
             Kind::Shard => &mut self.shards,
         }
-    }
-
-    pub(crate) fn channels(&self) -> usize {
-        self.channels.len()
-    }
-
-    pub(crate) fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
-    pub(crate) fn patterns(&self) -> usize {
-        self.patterns.len()
     }
 
     pub(super) fn leave(&mut self, kind: Kind, name: &[u8], listener: Key) {

@@ -295,7 +295,7 @@ fn count(server: &mut Server, client: &mut Client, kind: Kind, args: &[&[u8]]) {
 pub(crate) fn numpat(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     if client.is_part() {
         // Of all workers each pattern is counted once.
-        client.out.array(server.channels.patterns());
+        client.out.array(server.channels.patterns.len());
         return server.channels.patterns.keys().for_each(|name| client.out.bulk(name));
     }
     client.out.integer(server.channels.patterns.len() as i64);

@@ -1,11 +1,13 @@
 //! What operators ask: INFO, CONFIG, SLOWLOG, MEMORY, LATENCY, TIME, SHUTDOWN.
 
+use super::channels::Listeners;
 use super::client::Client;
 use super::config::{PARAMETERS, PROTECTED, Set, policy_name};
 use super::connection::REDIS_VERSION;
 use super::info_line::line;
 use super::save::about_persistence;
 use super::server::{Server, Stats, wrong_arguments};
+use super::shards::names_for_info;
 use crate::data::glob_matches;
 use laneway_linux::Usage;
 use laneway_resp::integer;
@@ -328,9 +330,9 @@ fn about_stats(server: &Server, text: &mut String) {
     line!(text, "evicted_keys", counts.evicted);
     line!(text, "keyspace_hits", counts.hits);
     line!(text, "keyspace_misses", counts.misses);
-    line!(text, "pubsub_channels", server.channels.channels());
-    line!(text, "pubsub_patterns", server.channels.patterns());
-    line!(text, "pubsubshard_channels", server.channels.shards());
+    line!(text, "pubsub_channels", listened_to(server, &server.channels.channels));
+    line!(text, "pubsub_patterns", listened_to(server, &server.channels.patterns));
+    line!(text, "pubsubshard_channels", listened_to(server, &server.channels.shards));
     line!(text, "acl_access_denied_auth", stats.auth_failures);
     line!(text, "total_error_replies", stats.error_replies);
     line!(text, "client_query_buffer_limit_disconnections", stats.query_disconnections);
@@ -349,6 +351,14 @@ fn about_stats(server: &Server, text: &mut String) {
     }
     for (name, count) in server.front.iter().flat_map(|front| front.figures()) {
         let _ = write!(text, "{name}:{count}\r\n");
+    }
+}
+
+/// How many names are listened to; of several workers which, for one may be listened to at each.
+fn listened_to(server: &Server, names: &Listeners) -> String {
+    match server.shards {
+        None => names.len().to_string(),
+        Some(_) => names_for_info(names.keys().map(AsRef::as_ref)),
     }
 }
 

@@ -3,7 +3,8 @@
 //! A line is summed over the workers if it is a number on all, unless a row says otherwise; so are the fields of a line
 //! that has some (`db0`, `cmdstat_get`). Other texts that differ stand behind each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 /// How a line of several workers is one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,6 +14,8 @@ enum Rule {
     Most,
     Least,
     Sum,
+    /// Names, as [`names`] writes them: how many there are, each counted once.
+    Names,
 }
 
 /// Lines that are not summed. Times of something that has not been are -1.
@@ -35,6 +38,9 @@ const RULES: &[(&str, Rule)] = &[
     ("maxmemory", Rule::First),
     ("maxmemory_per_worker", Rule::First),
     ("process_id", Rule::First),
+    ("pubsub_channels", Rule::Names),
+    ("pubsub_patterns", Rule::Names),
+    ("pubsubshard_channels", Rule::Names),
     ("rdb_bgsave_in_progress", Rule::Most),
     ("rdb_current_bgsave_time_sec", Rule::Most),
     ("rdb_last_bgsave_time_sec", Rule::Most),
@@ -52,6 +58,20 @@ const RULES: &[(&str, Rule)] = &[
     ("used_cpu_user_children", Rule::First),
     ("used_memory_rss", Rule::First),
 ];
+
+/// Names of any bytes in a worker's line, for all workers to count each once.
+pub(crate) fn names<'a>(names: impl Iterator<Item = &'a [u8]>) -> String {
+    let mut text = String::new();
+    for name in names {
+        // An empty one is one, too.
+        text.push(if text.is_empty() { '=' } else { ',' });
+        for byte in name {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+    }
+    text
+}
 
 /// A line's name, with what each worker says.
 type Line<'a> = (&'a str, Vec<&'a str>);
@@ -98,6 +118,11 @@ pub(crate) fn join(texts: &[String]) -> String {
 /// One value of those of all workers.
 fn one(name: &str, values: &[&str]) -> String {
     let rule = RULES.iter().find(|(known, _)| *known == name).map_or(Rule::Sum, |(_, rule)| *rule);
+    if rule == Rule::Names {
+        let lists = values.iter().filter_map(|value| value.strip_prefix('='));
+        let names: BTreeSet<&str> = lists.flat_map(|list| list.split(',')).collect();
+        return names.len().to_string();
+    }
     if rule == Rule::First || values.iter().all(|value| *value == values[0] && !is_number(value)) {
         return if values[0].contains('=') { sum_of_fields(values) } else { values[0].to_owned() };
     }
@@ -170,6 +195,9 @@ mod tests {
             ("rdb_last_save_time", ["9", "8"], "8"),
             ("appendfsync", ["always", "always"], "always"),
             ("aof_recovered", ["2 records", "1 record"], "2 records; 1 record"),
+            ("pubsub_channels", ["", ""], "0"),
+            ("pubsub_channels", ["=", ""], "1"),
+            ("pubsub_patterns", ["=31,,32", "=32,"], "3"),
             (
                 "cmdstat_get",
                 ["calls=1,usec=3,usec_per_call=3.00", "calls=3,usec=5,usec_per_call=1.67"],

@@ -28,6 +28,7 @@ pub(crate) mod reach;
 pub(crate) mod slot;
 
 pub use exchange::{Exchange, Seat};
+pub(crate) use info::names as names_for_info;
 pub(crate) use slot::slot_of;
 
 use super::client::{Client, Key, Transaction};

@@ -2,6 +2,7 @@
 
 use super::behaviour::talk;
 use super::durable::logged;
+use super::shards::Crew;
 use super::*;
 
 #[test]
@@ -332,4 +333,26 @@ fn a_time_that_cannot_be_counted_is_refused() {
             ("PING", ""),
         ],
     );
+}
+
+#[test]
+fn names_that_are_listened_to_at_several_workers_are_counted_once() {
+    let mut crew = Crew::new(2);
+    let (one, other) = (crew.open(0), crew.open(1));
+    for (conn, lines) in [
+        (one, ["SUBSCRIBE news ''", "PSUBSCRIBE n* o*", "SSUBSCRIBE s"]),
+        (other, ["SUBSCRIBE news more", "PSUBSCRIBE n*", "SSUBSCRIBE s t"]),
+    ] {
+        lines.iter().for_each(|line| drop(crew.ask(conn, line)));
+    }
+    for worker in [0, 1] {
+        let asker = crew.open(worker);
+        assert!(crew.ask(asker, "PUBSUB CHANNELS").starts_with("*3\r\n"));
+        assert!(crew.ask(asker, "PUBSUB SHARDCHANNELS").starts_with("*2\r\n"));
+        assert_eq!(crew.ask(asker, "PUBSUB NUMPAT"), ":2\r\n");
+        let info = crew.ask(asker, "INFO stats");
+        for line in ["pubsub_channels:3", "pubsub_patterns:2", "pubsubshard_channels:2"] {
+            assert!(info.contains(&format!("\r\n{line}\r\n")), "{line}: {info}");
+        }
+    }
 }
