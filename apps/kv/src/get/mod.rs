@@ -16,7 +16,7 @@
 pub(crate) mod cache;
 
 use laneway_linux::Cidr;
-use laneway_resp::{Limits, Parser, Reply};
+use laneway_resp::{Limits, Parser, Reply, integer};
 use std::net::{IpAddr, SocketAddr};
 
 /// Bytes in front of a request or reply.
@@ -166,6 +166,13 @@ impl Requests {
 /// What is answered to a request for something else.
 pub(crate) const ONLY_GET: &str = "ERR only GET is served over UDP";
 
+/// Empties a reply for the next request, so that no longer value is copied than a datagram has room for.
+pub(crate) fn begin(reply: &mut Reply) {
+    reply.clear();
+    reply.mend();
+    reply.set_bytes_max(REPLY_BYTES_MAX);
+}
+
 /// Cuts a reply to what a request of so many bytes, the eight included, may be answered with.
 pub(crate) fn fit(reply: &mut Reply, request_bytes: usize) -> Fate {
     let room = request_bytes.min(REPLY_BYTES_MAX).saturating_sub(HEAD_BYTES);
@@ -174,19 +181,32 @@ pub(crate) fn fit(reply: &mut Reply, request_bytes: usize) -> Fate {
         b"$-1\r\n" => Fate::Miss,
         _ => Fate::Hit,
     };
-    if reply.len() <= room {
+    let bytes = whole_bytes(reply);
+    if bytes <= room {
         return fate;
     }
     if fate == Fate::Error {
+        reply.mend();
         let word = reply.bytes().iter().position(|byte| matches!(byte, b' ' | b'\r'));
         reply.truncate(word.unwrap_or(0));
         reply.raw(b"\r\n");
         return fate;
     }
-    let refusal = format!("-TOOLONG {}\r\n", reply.len());
-    reply.clear();
+    let refusal = format!("-TOOLONG {bytes}\r\n");
+    begin(reply);
     reply.raw(if refusal.len() <= room { refusal.as_bytes() } else { b"-TOOLONG\r\n" });
     Fate::TooLong
+}
+
+/// The bytes of a reply to GET, those among them that did not fit.
+fn whole_bytes(reply: &Reply) -> usize {
+    if !reply.is_cut() {
+        return reply.len();
+    }
+    // Of a value its length fits, and stands in front of it.
+    let line = reply.bytes().split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let value = line.get(1..).and_then(integer).and_then(|bytes| usize::try_from(bytes).ok());
+    value.map_or(usize::MAX, |bytes| line.len() + 2 + bytes + 2)
 }
 
 #[cfg(test)]

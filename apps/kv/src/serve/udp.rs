@@ -11,7 +11,7 @@ use super::server::Server;
 use super::table::Found;
 use crate::command::{Call, Run};
 use crate::data::Store;
-use crate::get::{Fate, HEAD_BYTES, ONLY_GET, Request, fit};
+use crate::get::{Fate, HEAD_BYTES, ONLY_GET, Request, begin, fit};
 use laneway_core::{Counters, Datagram, DatagramOut, DropReason, PortId};
 use laneway_resp::Reply;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ impl Server {
         }
         let mut requests = std::mem::take(&mut self.datagrams.requests);
         let mut reply = std::mem::take(&mut self.datagrams.reply);
-        reply.clear();
+        begin(&mut reply);
         let outcome = match requests.read(piece) {
             Request::None(fate) => Err(fate),
             Request::Other => {
@@ -162,6 +162,7 @@ impl Server {
         }
         if let Some(cache) = &mut self.datagrams.cache
             && reply.bytes().first() == Some(&b'$')
+            && !reply.is_cut()
             && is_lasting(&self.store, key)
         {
             cache.fill(key, reply.bytes());

@@ -29,14 +29,20 @@ impl DatagramOut for Sent {
 impl World {
     /// A datagram comes from there, or with an empty command only a tick; what is sent.
     pub(super) fn datagram(&mut self, from: &str, line: &str) -> Vec<String> {
-        self.datagram_to(false, from, line)
+        self.datagram_as(false, 100, from, line)
     }
 
-    /// The same, perhaps to all hosts of the network.
-    fn datagram_to(&mut self, is_broadcast: bool, from: &str, line: &str) -> Vec<String> {
+    /// The same, perhaps to all hosts of the network, with so many bytes that only make it longer.
+    fn datagram_as(
+        &mut self,
+        is_broadcast: bool,
+        padding: usize,
+        from: &str,
+        line: &str,
+    ) -> Vec<String> {
         let mut bytes = vec![7, 7, 0, 0, 0, 1, 0, 0];
         bytes.extend(array(line));
-        bytes.resize(bytes.len() + 100, 0);
+        bytes.resize(bytes.len() + padding, 0);
         let datagram = Datagram {
             payload: Payload::own(&bytes),
             segment_bytes: bytes.len(),
@@ -74,7 +80,11 @@ fn a_datagram_asks_as_the_default_user_and_reads_its_rights_anew() {
     assert_eq!(world.datagram(ASKER, "GET k"), ["$1\r\n1\r\n"]);
     assert_eq!(world.datagram("11.0.0.1:5000", "GET k"), [""; 0]);
     assert_eq!(world.datagram("10.0.0.1:53", "GET k"), [""; 0]);
-    assert_eq!(world.datagram_to(true, ASKER, "GET k"), [""; 0], "each host there would answer");
+    assert_eq!(
+        world.datagram_as(true, 100, ASKER, "GET k"),
+        [""; 0],
+        "each host there would answer"
+    );
     assert_eq!(world.count("udp_dropped_source"), 3);
     world.ask(operator, "ACL SETUSER default resetkeys ~other");
     assert!(world.datagram(ASKER, "GET k")[0].starts_with("-NOPERM"));
@@ -127,4 +137,35 @@ fn answers_that_wait_are_bounded() {
     assert_eq!(world.count("udp_dropped_not_durable"), 2000 - 1024);
     memory.borrow_mut().durable = 1;
     assert_eq!(world.datagram(ASKER, "").len(), 1024);
+}
+
+#[test]
+fn a_value_that_no_datagram_has_room_for_is_not_copied_for_one() {
+    let cache = CacheSetup { listen: Vec::new(), allowed: Vec::new(), slots: 16 };
+    let mut world = World::new();
+    world.kv.serve_datagrams(allowed(), Some(cache));
+    let operator = world.open();
+    for (bytes, padding, reply) in [
+        (1 << 20, 0, "-TOOLONG 1048588\r\n"),
+        (1 << 20, 2_000, "-TOOLONG 1048588\r\n"),
+        (1_450, 2_000, "-TOOLONG 1459\r\n"),
+        (1_440, 2_000, "-TOOLONG 1449\r\n"),
+        (1_436, 2_000, "-TOOLONG 1445\r\n"),
+        (1_435, 2_000, ""),
+        (20, 0, "-TOOLONG 27\r\n"),
+        (3, 0, "$3\r\nvvv\r\n"),
+    ] {
+        let value = "v".repeat(bytes);
+        world.ask(operator, &format!("SET k {value}"));
+        let whole = format!("${bytes}\r\n{value}\r\n");
+        let wanted = if reply.is_empty() { whole.as_str() } else { reply };
+        assert_eq!(world.datagram_as(false, padding, ASKER, "GET k"), [wanted], "{bytes}");
+        let kept_bytes = world.kv.server.datagrams.reply.capacity();
+        assert!(kept_bytes <= 4 << 10, "{kept_bytes}");
+        // The kernel half is given whole values alone, and none that is longer than it answers.
+        assert_eq!(world.kv.server.datagrams.caches(), bytes < 1_000, "{bytes}");
+    }
+    assert_eq!((world.count("udp_too_long"), world.count("udp_hit")), (6, 2));
+    world.ask(operator, "RPUSH l a");
+    assert_eq!(world.datagram_as(false, 0, ASKER, "GET l"), ["-WRONGTYPE\r\n"]);
 }
