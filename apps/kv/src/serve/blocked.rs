@@ -44,7 +44,10 @@ impl Server {
         for key in &blocked.keys {
             let key = (blocked.database, key.clone());
             if let Some(waiting) = self.waiters.by_key.get_mut(&key) {
-                waiting.retain(|&other| other != client.key);
+                // Mostly the first: who has waited for the longest is served.
+                if let Some(at) = waiting.iter().position(|&other| other == client.key) {
+                    waiting.remove(at);
+                }
                 if waiting.is_empty() {
                     self.waiters.by_key.remove(&key);
                 }
@@ -57,23 +60,28 @@ impl Server {
         Some(blocked)
     }
 
-    /// Serves the clients that wait for keys that were touched.
+    /// Serves the clients that wait for keys that were touched, as long as there is something to take.
     pub(crate) fn serve_waiters(&mut self) {
         while let Some(key) = self.waiters.next_ready() {
-            let waiting: Vec<Key> =
-                self.waiters.by_key.get(&key).into_iter().flatten().copied().collect();
             // Commands for which nothing is left: a later client with the same command receives nothing either.
             let mut in_vain: Vec<usize> = Vec::new();
-            for waiter in waiting {
+            let mut at = 0;
+            while self.store.kind(key.0, &key.1).is_some()
+                && let Some(&waiter) = self.waiters.by_key.get(&key).and_then(|all| all.get(at))
+            {
+                at += 1;
                 let Some(mut client) = self.clients.take(waiter) else { continue };
                 // One that is cut off takes nothing any more.
                 let is_open = client.ending == Ending::Open;
                 let blocked = client.blocked.as_ref().filter(|_| is_open);
                 let index = blocked.map(|blocked| blocked.call.index);
-                if let Some(index) = index.filter(|index| !in_vain.contains(index))
-                    && !self.try_again(&mut client, &key.1)
-                {
-                    in_vain.push(index);
+                if let Some(index) = index.filter(|index| !in_vain.contains(index)) {
+                    if self.try_again(&mut client, &key.1) {
+                        // It waits no longer, so the next one has its place.
+                        at -= 1;
+                    } else {
+                        in_vain.push(index);
+                    }
                 }
                 self.clients.put_back(client);
             }

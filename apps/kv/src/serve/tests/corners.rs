@@ -356,3 +356,31 @@ fn names_that_are_listened_to_at_several_workers_are_counted_once() {
         }
     }
 }
+
+#[test]
+fn clients_that_are_left_with_nothing_keep_their_places() {
+    let mut world = World::new();
+    let giver = world.open();
+    let lines = ["BLPOP l 0", "BZPOPMIN l 0", "BLMOVE l m LEFT LEFT 0", "BRPOP l 0", "BLPOP l 0"];
+    let waiters = lines.map(|line| {
+        let conn = world.open();
+        assert_eq!(world.ask(conn, line), "");
+        conn
+    });
+    let popped = |element: &str| format!("*2\r\n$1\r\nl\r\n$1\r\n{element}\r\n");
+    let mut given = |line: &str| {
+        assert!(world.ask(giver, line).starts_with(':'), "{line}");
+        waiters.map(|conn| world.received(conn))
+    };
+    let none = String::new;
+    assert_eq!(
+        given("RPUSH l a b"),
+        [popped("a"), none(), "$1\r\nb\r\n".to_owned(), none(), none()]
+    );
+    assert_eq!(
+        given("ZADD l 1 x"),
+        [none(), "*3\r\n$1\r\nl\r\n$1\r\nx\r\n$1\r\n1\r\n".to_owned(), none(), none(), none()]
+    );
+    assert_eq!(given("RPUSH l c d"), [none(), none(), none(), popped("d"), popped("c")]);
+    assert!(world.kv.server.waiters.is_empty());
+}
