@@ -302,7 +302,8 @@ pub(crate) fn client_pause(server: &mut Server, client: &mut Client, args: &[&[u
 
 pub(crate) fn client_unpause(server: &mut Server, client: &mut Client, _: &[&[u8]]) {
     client.out.ok();
-    server.end_pause();
+    // What was held back is done at the end of the turn: it may be a message to this client.
+    server.waiters.pause = None;
 }
 
 pub(crate) fn client_unblock(server: &mut Server, client: &mut Client, args: &[&[u8]]) {

@@ -384,3 +384,16 @@ fn clients_that_are_left_with_nothing_keep_their_places() {
     assert_eq!(given("RPUSH l c d"), [none(), none(), none(), popped("d"), popped("c")]);
     assert!(world.kv.server.waiters.is_empty());
 }
+
+#[test]
+fn who_ends_a_pause_hears_what_it_held_back() {
+    let mut world = World::new();
+    let (conn, speaker) = (world.open(), world.open());
+    for line in ["HELLO 3", "SUBSCRIBE c", "CLIENT PAUSE 1000 WRITE"] {
+        world.ask(conn, line);
+    }
+    assert_eq!(world.ask(speaker, "PUBLISH c x"), "");
+    let message = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n";
+    assert_eq!(world.ask(conn, "CLIENT UNPAUSE"), format!("+OK\r\n{message}"));
+    assert_eq!(world.received(speaker), ":1\r\n");
+}
