@@ -185,8 +185,9 @@ fn smove(keys: &mut Keyspace<'_>, args: &[&[u8]], reply: &mut Reply) -> Answer {
         keys.find_to_change(to);
     } else {
         keys.edit(from, |set: &mut Set| set.remove(member))?;
-        let is_new = keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
+        // Its events are before that of a set that is made for the member.
         keys.changed(from, event::set("srem"), 1);
+        let is_new = keys.edit_or_create(to, |set: &mut Set| set.insert(member))?;
         if is_new {
             keys.effects.touch(keys.database, to);
             keys.notify(to, event::set("sadd"));

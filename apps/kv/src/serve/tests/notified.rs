@@ -52,6 +52,15 @@ fn listeners_receive_the_events_of_keys_in_their_order() {
             "__keyevent@3__:del l"
         ]
     );
+    world.ask(writer, "CONFIG SET notify-keyspace-events Esgn");
+    for line in ["SADD a m", "SMOVE a b m"] {
+        world.ask(writer, line);
+    }
+    assert_eq!(
+        messages(&world.received(listener)),
+        ["new a", "sadd a", "srem a", "del a", "new b", "sadd b"]
+            .map(|event| format!("__keyevent@3__:{event}"))
+    );
     world.ask(writer, "CONFIG SET notify-keyspace-events A");
     world.ask(writer, "SET k 1");
     assert_eq!(world.received(listener), "", "no kind of channel is wanted");
