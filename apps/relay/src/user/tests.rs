@@ -1,6 +1,9 @@
 //! The relay against a lane that keeps a record: what is opened, what is sent, and what a change that fails
 //! leaves behind.
 
+mod interfaces;
+mod rates;
+
 use super::*;
 use crate::{
     book::{Book, Changed},
@@ -10,7 +13,6 @@ use crate::{
 use laneway_core::{CapsReport, ClockDomain, Lane, LaneError, Membership, PortPlan, Wake};
 use proptest::prelude::*;
 use std::{
-    cell::Cell,
     collections::BTreeSet,
     io,
     net::UdpSocket,
@@ -338,56 +340,6 @@ fn a_train_leaves_whole_and_a_sample_of_it_one_by_one() {
 }
 
 #[test]
-fn rates_hold_over_time_and_every_datagram_has_a_fate() {
-    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},"bytes_per_second":2000000,
-        "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"192.0.2.2:6000","bytes_per_second":1000000}]}]"#;
-    let (mut relay, _) = relay(json);
-    let bytes = [7; 1000];
-    let at = input_of(&relay);
-    let mut out = Sent::default();
-    // 4 MB/s for ten seconds.
-    for n in 0..40_000u64 {
-        let datagram = datagram(&bytes, "239.1.1.1:5000", "192.0.2.9:1", at);
-        relay.on_datagrams(&[datagram], Turn { now_ns: (n + 1) * 250_000 }, &mut out);
-    }
-    let (fates, copies) = (*relay.fates(), *relay.copies());
-    assert_eq!(fates.total(), 40_000);
-    assert_eq!(copies.asked, 2 * fates.relayed);
-    assert_eq!(copies.asked, copies.handed + copies.rate_limited);
-    let to_the_second = fates.relayed - copies.rate_limited;
-    let near = |n: u64, wanted: u64| n.abs_diff(wanted) <= wanted / 40;
-    assert!(near(fates.relayed, 20_200) && near(to_the_second, 10_100), "{fates:?} {copies:?}");
-}
-
-#[test]
-fn a_rate_loses_no_part_of_a_token_however_often_it_is_asked() {
-    // 1.5 bytes come between two questions.
-    let mut bucket = Bucket::new(1_500_000);
-    assert!(bucket.admits(bucket.tokens as usize, 1), "what may come at once");
-    let admitted = (1..=100_000u64).filter(|n| bucket.admits(1, 1 + n * 1000)).count();
-    assert_eq!((admitted, bucket.tokens), (100_000, 50_000));
-}
-
-#[test]
-fn what_an_outputs_sample_leaves_out_costs_none_of_its_rate() {
-    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},
-        "outputs":[{"destination":"192.0.2.1:6000","sample":10,"bytes_per_second":1000000}]}]"#;
-    let (mut relay, _) = relay(json);
-    let train = [7; 10_000];
-    let at = input_of(&relay);
-    let mut out = Sent::default();
-    // 8 MB/s for ten seconds, of which the output samples 0.8 MB/s; some of it by trains.
-    for n in 0..8_000u64 {
-        let turn = Turn { now_ns: (n + 1) * 1_250_000 };
-        let train = datagram(&train, "239.1.1.1:5000", "192.0.2.9:1", at);
-        relay.on_datagrams(&[Datagram { segment_bytes: 1000, ..train }], turn, &mut out);
-    }
-    let copies = *relay.copies();
-    assert_eq!((copies.asked, copies.sampled_out), (80_000, 72_000), "{copies:?}");
-    assert_eq!((copies.handed, copies.rate_limited), (8_000, 0), "{copies:?}");
-}
-
-#[test]
 fn first_rules_that_cannot_be_had_end_the_run_with_the_reason() {
     let json = TWO.replace("\"192.0.2.2:6000\"", "\"192.0.2.2:6000\",\"dscp\":9");
     let run = Run::of(rules(&json), Recorded { refuses: Some(9), ..Recorded::default() });
@@ -709,180 +661,6 @@ fn one_change_among_a_thousand_touches_the_ports_of_its_rule_alone() {
     // Rule 500 is as it was: one output more; the last rule's eight outputs and its group less.
     assert_eq!(by_hand.lane.calls - calls, 2 + 2 + 8 + 1);
     assert_eq!(ports - by_hand.lane.ports.len(), 8);
-}
-
-#[test]
-fn a_rule_waits_for_its_interfaces_and_begins_with_them() {
-    let mut by_hand = ByHand::of(many(2, 2, 1), false);
-    by_hand.lane.absent = ["in0", "out0"].map(str::to_owned).into();
-    by_hand.links(&[("lo", 1)]);
-    by_hand.turns();
-    assert!(by_hand.relay.failure().is_none() && by_hand.lane.ports.is_empty());
-    let state = by_hand.state();
-    assert_eq!(state.waiting(), 2);
-    assert_eq!(state.rules[0].missing.as_deref(), Some("there is no interface `in0`"));
-    // The input appears; copies that cannot leave are counted by output.
-    by_hand.lane.absent.remove("in0");
-    by_hand.links(&[("lo", 1), ("in0", 2)]);
-    by_hand.turns();
-    let at = input_of(&by_hand.relay);
-    let stray = datagram(b"a", "239.1.0.1:5000", "192.0.2.9:1", at);
-    let mut out = Sent::default();
-    by_hand.relay.on_datagrams(&[stray], Turn::default(), &mut out);
-    assert_eq!((out.0.len(), by_hand.relay.copies().passed_over), (0, 2));
-    let state = by_hand.state();
-    let rule = state.rules.iter().find(|rule| rule.datagrams == 1).expect("one was shown");
-    assert_eq!(rule.missing, None);
-    assert_eq!(rule.outputs[0].drops["no_route"], 1);
-    // All is there.
-    by_hand.lane.absent.clear();
-    by_hand.links(&[("lo", 1), ("in0", 2), ("out0", 3)]);
-    by_hand.turns();
-    assert_eq!((by_hand.state().waiting(), by_hand.lane.ports.len()), (0, 5));
-    assert_eq!(input_of(&by_hand.relay), at, "an input that is there is not touched");
-    by_hand.relay.on_datagrams(&[stray], Turn::default(), &mut out);
-    assert_eq!(out.0.len(), 2);
-    // The way out goes, and what its ports counted stays counted; it comes back as another interface.
-    by_hand.links(&[("lo", 1), ("in0", 2)]);
-    by_hand.turns();
-    assert_eq!((by_hand.state().waiting(), by_hand.lane.ports.len()), (2, 1));
-    by_hand.links(&[("lo", 1), ("in0", 2), ("out0", 9)]);
-    by_hand.turns();
-    let state = by_hand.state();
-    assert_eq!((state.waiting(), by_hand.lane.ports.len()), (0, 5));
-    assert!(state.rules.iter().flat_map(|rule| &rule.outputs).all(|output| output.sent == 1));
-}
-
-thread_local! {
-    /// Where the kernel of a test would have a group.
-    static CHOSEN: Cell<Option<u32>> = const { Cell::new(None) };
-}
-
-fn memberships(by_hand: &ByHand) -> usize {
-    by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum()
-}
-
-#[test]
-fn groups_that_name_no_interface_are_where_the_kernel_would_have_them() {
-    let mut rules = many(40, 1, 1);
-    rules.iter_mut().for_each(|rule| rule.input.interface = None);
-    let mut by_hand = ByHand::of(rules, false);
-    by_hand.relay.seats = Seats::new(|_| CHOSEN.get());
-    CHOSEN.set(Some(2));
-    by_hand.links(&[("in0", 2), ("out0", 3)]);
-    by_hand.turns();
-    let calls = by_hand.lane.calls;
-    by_hand.links(&[("in0", 2), ("out0", 3), ("in1", 4)]);
-    by_hand.turns();
-    assert_eq!(by_hand.lane.calls, calls, "what comes elsewhere touches nothing");
-    // A route that goes while its interface stays takes no membership away.
-    CHOSEN.set(None);
-    by_hand.links(&[("in0", 2), ("out0", 3)]);
-    by_hand.turns();
-    assert_eq!((by_hand.lane.calls, by_hand.state().waiting()), (calls, 0));
-    // The interface goes, too, and comes again before the route does.
-    by_hand.lane.lacks_route = true;
-    by_hand.links(&[("out0", 3)]);
-    by_hand.turns();
-    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
-    by_hand.links(&[("in0", 9), ("out0", 3)]);
-    by_hand.turns();
-    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
-    (by_hand.lane.lacks_route, by_hand.lane.calls) = (false, 0);
-    CHOSEN.set(Some(9));
-    by_hand.links(&[("in0", 9), ("out0", 3)]);
-    let most = by_hand.turns();
-    assert!((1..=work::CALLS_PER_ROUND).contains(&most), "{most} calls");
-    assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (40, 0));
-    // Another route, and nothing else is new: it is looked at now and then.
-    CHOSEN.set(Some(3));
-    by_hand.lane.calls = 0;
-    by_hand.links(&[("in0", 9), ("out0", 3)]);
-    by_hand.turns();
-    assert_eq!(by_hand.lane.calls, 0);
-    let later = Turn { now_ns: 5_000_000_000 };
-    by_hand.relay.on_tick(later, &mut Sent::default());
-    by_hand.turns();
-    assert_eq!((by_hand.lane.calls, memberships(&by_hand)), (80, 40), "left and joined");
-    by_hand.relay.on_tick(Turn { now_ns: 9_000_000_000 }, &mut Sent::default());
-    by_hand.turns();
-    assert_eq!(by_hand.lane.calls, 80, "nothing is asked while nothing happens");
-}
-
-#[test]
-fn a_name_that_no_interface_has_is_refused_unless_its_rule_waits_or_it_is_known() {
-    let mut by_hand = ByHand::of(many(1, 1, 1), false);
-    by_hand.links(&[("in0", 2), ("out0", 3)]);
-    by_hand.turns();
-    by_hand.lane.absent = ["out7".to_owned(), "out0".to_owned()].into();
-    let mut typed = many(1, 1, 1);
-    typed[0].outputs[0].interface = Some("out7".to_owned());
-    let (_, refused) = by_hand.replace(typed.clone(), false);
-    let why = refused.expect_err("there is no such interface");
-    assert!(why.contains("out7") && why.contains("--wait"), "{why}");
-    assert_eq!(by_hand.lane.ports.len(), 2, "the rule that is in force stays");
-    // One that a rule is on already may come while it is gone.
-    by_hand.replace(many(1, 2, 1), false).1.expect("`out0` is no mistake");
-    assert_eq!(by_hand.state().waiting(), 1);
-    by_hand.replace(typed, true).1.expect("it waits");
-    let waits = by_hand.state().rules[0].outputs[0].missing.clone();
-    assert_eq!(waits.as_deref(), Some("there is no interface `out7`"));
-}
-
-#[test]
-fn an_interface_of_a_stack_that_is_gone_is_reported_and_touched_no_more() {
-    let mut by_hand = ByHand::of(many(1, 1, 1), true);
-    by_hand.links(&[("in0", 2), ("out0", 3)]);
-    by_hand.turns();
-    let calls = by_hand.lane.calls;
-    by_hand.links(&[("in0", 2), ("out0", 8)]);
-    by_hand.turns();
-    let state = by_hand.state();
-    let waits = state.rules[0].outputs[0].missing.as_deref().unwrap_or_default();
-    assert!(waits.contains("`out0`") && waits.contains("gone"), "{waits}");
-    assert_eq!((state.rules[0].missing.as_deref(), by_hand.lane.calls), (None, calls));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever comes and goes in whichever order: behind the last change what is open is what is wanted and there.
-    #[test]
-    fn whatever_interfaces_do_ports_are_where_they_are_wanted(
-        steps in prop::collection::vec((any::<[bool; 2]>(), any::<[bool; 2]>(), 1u16..40), 1..12),
-    ) {
-        let mut by_hand = ByHand::of(Vec::new(), false);
-        let mut index = 2;
-        let mut last = (0, [false; 2]);
-        let mut indexes = [0; 2];
-        for (there, anew, rules) in steps {
-            let mut links = Vec::new();
-            by_hand.lane.absent.clear();
-            for (i, name) in ["in0", "out0"].into_iter().enumerate() {
-                if anew[i] || indexes[i] == 0 {
-                    index += 1;
-                    indexes[i] = index;
-                }
-                if there[i] {
-                    links.push((name, indexes[i]));
-                } else {
-                    indexes[i] = 0;
-                    by_hand.lane.absent.insert(name.to_owned());
-                }
-            }
-            by_hand.links(&links);
-            by_hand.replace(many(rules, 2, 1), true).1.expect("all wait");
-            by_hand.turns();
-            last = (rules, there);
-        }
-        let (rules, there) = last;
-        let inputs = usize::from(there[0]);
-        let outputs = usize::from(rules) * 2 * usize::from(there[1]);
-        prop_assert_eq!(by_hand.lane.ports.len(), inputs + outputs);
-        let groups = by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum::<usize>();
-        prop_assert_eq!(groups, usize::from(rules) * inputs);
-        let waiting = if there == [true; 2] { 0 } else { usize::from(rules) };
-        prop_assert_eq!(by_hand.state().waiting(), waiting);
-    }
 }
 
 #[test]

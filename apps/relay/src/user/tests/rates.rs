@@ -1,0 +1,53 @@
+//! Rates: what they let through, and what they cost.
+
+use super::*;
+
+#[test]
+fn rates_hold_over_time_and_every_datagram_has_a_fate() {
+    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},"bytes_per_second":2000000,
+        "outputs":[{"destination":"192.0.2.1:6000"},{"destination":"192.0.2.2:6000","bytes_per_second":1000000}]}]"#;
+    let (mut relay, _) = relay(json);
+    let bytes = [7; 1000];
+    let at = input_of(&relay);
+    let mut out = Sent::default();
+    // 4 MB/s for ten seconds.
+    for n in 0..40_000u64 {
+        let datagram = datagram(&bytes, "239.1.1.1:5000", "192.0.2.9:1", at);
+        relay.on_datagrams(&[datagram], Turn { now_ns: (n + 1) * 250_000 }, &mut out);
+    }
+    let (fates, copies) = (*relay.fates(), *relay.copies());
+    assert_eq!(fates.total(), 40_000);
+    assert_eq!(copies.asked, 2 * fates.relayed);
+    assert_eq!(copies.asked, copies.handed + copies.rate_limited);
+    let to_the_second = fates.relayed - copies.rate_limited;
+    let near = |n: u64, wanted: u64| n.abs_diff(wanted) <= wanted / 40;
+    assert!(near(fates.relayed, 20_200) && near(to_the_second, 10_100), "{fates:?} {copies:?}");
+}
+
+#[test]
+fn a_rate_loses_no_part_of_a_token_however_often_it_is_asked() {
+    // 1.5 bytes come between two questions.
+    let mut bucket = Bucket::new(1_500_000);
+    assert!(bucket.admits(bucket.tokens as usize, 1), "what may come at once");
+    let admitted = (1..=100_000u64).filter(|n| bucket.admits(1, 1 + n * 1000)).count();
+    assert_eq!((admitted, bucket.tokens), (100_000, 50_000));
+}
+
+#[test]
+fn what_an_outputs_sample_leaves_out_costs_none_of_its_rate() {
+    let json = r#"[{"input":{"group":"239.1.1.1","port":5000},
+        "outputs":[{"destination":"192.0.2.1:6000","sample":10,"bytes_per_second":1000000}]}]"#;
+    let (mut relay, _) = relay(json);
+    let train = [7; 10_000];
+    let at = input_of(&relay);
+    let mut out = Sent::default();
+    // 8 MB/s for ten seconds, of which the output samples 0.8 MB/s; some of it by trains.
+    for n in 0..8_000u64 {
+        let turn = Turn { now_ns: (n + 1) * 1_250_000 };
+        let train = datagram(&train, "239.1.1.1:5000", "192.0.2.9:1", at);
+        relay.on_datagrams(&[Datagram { segment_bytes: 1000, ..train }], turn, &mut out);
+    }
+    let copies = *relay.copies();
+    assert_eq!((copies.asked, copies.sampled_out), (80_000, 72_000), "{copies:?}");
+    assert_eq!((copies.handed, copies.rate_limited), (8_000, 0), "{copies:?}");
+}
