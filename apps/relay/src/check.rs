@@ -36,6 +36,9 @@ pub struct Policy {
     pub allow: Vec<Cidr>,
     /// Groups of 224.0.0.0/24 and ff02::/16, which routers and their protocols use, may be relayed.
     pub local_groups: bool,
+    /// The interfaces of a run on a lane without the kernel's routes, of which every input and output names one. None
+    /// where routes choose for those that name none.
+    pub interfaces: Option<Vec<String>>,
     /// Whether an address is this machine's own; asked for few.
     pub is_own: fn(IpAddr) -> bool,
     /// The workers that rules are spread over, each with sockets of the kernel's; none where inputs are no such
@@ -47,7 +50,13 @@ impl Default for Policy {
     /// Nothing is allowed, and of the machine's own addresses those are known that every machine has.
     fn default() -> Policy {
         let is_own = |ip: IpAddr| ip.is_loopback();
-        Policy { allow: Vec::new(), local_groups: false, is_own, socket_workers: 1 }
+        Policy {
+            allow: Vec::new(),
+            local_groups: false,
+            interfaces: None,
+            is_own,
+            socket_workers: 1,
+        }
     }
 }
 
@@ -150,7 +159,7 @@ fn check_rule(at: usize, rule: &Rule, policy: &Policy) -> Result<(), RuleError> 
 }
 
 fn wrong_input(input: &Input, policy: &Policy) -> Option<String> {
-    if let Some(why) = wrong_interface(&input.interface) {
+    if let Some(why) = wrong_interface(&input.interface, policy) {
         return Some(why);
     }
     let Some(destination) = input.destination() else {
@@ -199,7 +208,7 @@ fn wrong_input(input: &Input, policy: &Policy) -> Option<String> {
 fn wrong_output(output: &Output, rule: &Rule, policy: &Policy) -> Option<String> {
     let Output { destination, source, ttl, dscp, when_full, queue_bytes, .. } = output;
     let ip = destination.ip();
-    if let Some(why) = wrong_interface(&output.interface) {
+    if let Some(why) = wrong_interface(&output.interface, policy) {
         return Some(why);
     }
     if destination.port() == 0 {
@@ -248,11 +257,22 @@ fn wrong_output(output: &Output, rule: &Rule, policy: &Policy) -> Option<String>
     }
 }
 
-fn wrong_interface(interface: &Option<String>) -> Option<String> {
-    let name = interface.as_ref()?;
+fn wrong_interface(interface: &Option<String>, policy: &Policy) -> Option<String> {
+    let Some(name) = interface else {
+        let routes = "the kernel's routes do not count on this lane; name an interface for the input and for every \
+                      output, or use lane socket or uring";
+        return policy.interfaces.is_some().then(|| routes.to_owned());
+    };
     let is_name = (1..=INTERFACE_BYTES_MAX).contains(&name.len())
         && !name.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control());
-    (!is_name).then(|| format!("`{}` is no interface's name; `ip link` lists them", begin(name)))
+    if !is_name {
+        return Some(format!("`{}` is no interface's name; `ip link` lists them", begin(name)));
+    }
+    let there = policy.interfaces.as_ref().filter(|there| !there.contains(name))?;
+    Some(format!(
+        "the run has no interface `{name}`; it has {}. Start it with `{name}` in --on, or use lane socket or uring",
+        there.join(", ")
+    ))
 }
 
 /// The blocks that routers keep for their own protocols (RFC 5771, section 4; RFC 4291, section 2.7).

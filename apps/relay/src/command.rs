@@ -177,15 +177,17 @@ Examples:
             (file.allow, file.local_groups) = (allow.to_vec(), local_groups);
         }
         let mut policy = file.policy(&arguments.allow, arguments.local_groups);
-        policy.socket_workers = if on.lane.is_the_kernels() { on.workers } else { 0 };
+        if on.lane.is_the_kernels() {
+            policy.socket_workers = on.workers;
+        } else {
+            policy.socket_workers = 0;
+            policy.interfaces = Some(on.interfaces.to_vec());
+        }
         if let Some(path) = &arguments.config {
             let checked = file.check(&policy);
             checked.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
         }
         file.rules.extend(rule_of(arguments)?);
-        if !on.lane.is_the_kernels() {
-            on_these(&file.rules, on)?;
-        }
         if on.lane.carries.has(Shape::Kernel) {
             resolve::refuse(&file.rules, on.interfaces, &own).map_err(Failure::input)?;
         }
@@ -651,29 +653,6 @@ fn own_interfaces(arguments: &RelayArguments, on: On<'_>) -> Result<Vec<Own>, Fa
 
 fn refused<T>(why: String) -> Result<T, Failure> {
     Err(Failure::input(why))
-}
-
-/// Refuses rules that name other interfaces than those of the run, or none.
-fn on_these(rules: &[Rule], on: On<'_>) -> Result<(), Failure> {
-    for rule in rules {
-        let outputs = rule.outputs.iter().map(|output| &output.interface);
-        for interface in [&rule.input.interface].into_iter().chain(outputs) {
-            let why = match interface {
-                None => {
-                    "the kernel's routes do not count here; name an interface for it and for every output"
-                }
-                Some(name) if !on.interfaces.contains(name) => {
-                    "it names an interface that --on does not"
-                }
-                Some(_) => continue,
-            };
-            return Err(Failure::input(format!(
-                "rule ({}): on lane {}: {why}",
-                rule.input, on.lane.name
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// True where a lane counts a copy that it was to send and did not: a stack also for want of a next hop.

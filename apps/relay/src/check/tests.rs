@@ -12,6 +12,7 @@ fn policy() -> Policy {
     Policy {
         allow: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
         local_groups: false,
+        interfaces: None,
         is_own: |ip| ip == IpAddr::from([192, 0, 2, 1]),
         socket_workers: 1,
     }

@@ -135,6 +135,35 @@ fn an_interface_of_a_stack_that_is_gone_is_reported_and_touched_no_more() {
     assert_eq!((state.rules[0].missing.as_deref(), by_hand.lane.calls), (None, calls));
 }
 
+#[test]
+fn a_run_without_routes_takes_rules_that_name_its_interfaces_and_no_others() {
+    let interfaces = Some(["in0", "out0"].map(str::to_owned).to_vec());
+    let policy = Policy { interfaces, socket_workers: 0, ..policy() };
+    let book = Book::new(many(2, 1, 1), policy, 1).expect("they name them");
+    let run = Run::by(book, Recorded::default());
+    let before = run.book.rules();
+    for (input, output, says) in [
+        (None, Some("out0"), "name an interface for the input and for every output"),
+        (Some("in0"), None, "name an interface for the input and for every output"),
+        (Some("in7"), Some("out0"), "no interface `in7`; it has in0, out0"),
+        (Some("in0"), Some("out7"), "no interface `out7`; it has in0, out0"),
+    ] {
+        let mut rule = many(3, 1, 1).remove(2);
+        rule.input.interface = input.map(str::to_owned);
+        rule.outputs[0].interface = output.map(str::to_owned);
+        for refused in
+            [run.book.add(vec![rule.clone()], true), run.book.replace(vec![rule.clone()], true)]
+        {
+            let why = refused.expect_err("it has no way of its own");
+            assert!(why.contains(says), "{why}");
+        }
+    }
+    assert_eq!(run.book.rules(), before);
+    run.book.add(many(3, 1, 1), false).expect("it names them");
+    assert_eq!(run.book.rules().len(), 3);
+    run.end();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever comes and goes in whichever order: behind the last change what is open is what is wanted and there.
