@@ -40,9 +40,8 @@ use work::{Begun, Leftover, Look, Work};
 
 /// Batches are counted by powers of two up to this one, 2^15 datagrams.
 const BATCH_CLASSES: usize = 16;
-/// What a rate allows at once: a tenth of a second's, and a whole train.
+/// What a rate allows at once: a tenth of a second's. What is longer is owed.
 const BURST_PARTS: u64 = 10;
-const BURST_BYTES_MIN: u64 = 64 << 10;
 const NS_PER_S: u128 = 1_000_000_000;
 
 /// What became of datagrams that were shown.
@@ -194,7 +193,7 @@ impl Bucket {
     }
 
     fn burst(&self) -> i64 {
-        let burst = (self.bytes_per_second / BURST_PARTS).max(BURST_BYTES_MIN);
+        let burst = (self.bytes_per_second / BURST_PARTS).max(1);
         i64::try_from(burst).unwrap_or(i64::MAX)
     }
 
@@ -343,10 +342,15 @@ impl Live {
         let outputs = outputs.collect();
         // Its memory is there before the first datagram.
         let none = Delays { classes: vec![0; DELAY_CLASSES], sum_ns: 0 };
+        // What is owed stays owed, or every change would let as much through at once again.
+        let kept = before.as_ref().and_then(|live| live.bucket.clone());
+        let bucket = rule.bytes_per_second.map(|rate| {
+            let kept = kept.filter(|bucket| bucket.bytes_per_second == rate);
+            kept.unwrap_or_else(|| Bucket::new(rate))
+        });
         let (datagrams, bytes, rate_limited, delays) = before.map_or((0, 0, 0, none), |live| {
             (live.datagrams, live.bytes, live.rate_limited, live.delays.clone())
         });
-        let bucket = rule.bytes_per_second.map(Bucket::new);
         let seat = begun.seat;
         Live { id, rule, seat, bucket, outputs, datagrams, bytes, rate_limited, delays }
     }
