@@ -8,11 +8,12 @@ use crate::{
     sockets::{InTheWay, Sockets},
 };
 use laneway_core::PortId;
-use laneway_linux::Cidr;
+use laneway_linux::{Cidr, LinkWatch, Links};
 use std::{
     borrow::Cow,
+    cell::OnceCell,
     collections::HashMap,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
 };
 
 /// Rules of a set.
@@ -39,8 +40,12 @@ pub struct Policy {
     /// The interfaces of a run on a lane without the kernel's routes, of which every input and output names one. None
     /// where routes choose for those that name none.
     pub interfaces: Option<Vec<String>>,
-    /// Whether an address is this machine's own; asked for few.
-    pub is_own: fn(IpAddr) -> bool,
+    /// Addresses of the relay's that the kernel may not have: those of a stack of its own, or of a kernel half.
+    pub own: Vec<IpAddr>,
+    /// Whether the kernel has an address, a link-local one on the interface with this number; asked for few.
+    pub is_own: fn(IpAddr, Option<u32>) -> bool,
+    /// The interfaces that there are; asked at most once for a set.
+    pub links: fn() -> Links,
     /// The workers that rules are spread over, each with sockets of the kernel's; none where inputs are no such
     /// sockets.
     pub socket_workers: usize,
@@ -49,20 +54,80 @@ pub struct Policy {
 impl Default for Policy {
     /// Nothing is allowed, and of the machine's own addresses those are known that every machine has.
     fn default() -> Policy {
-        let is_own = |ip: IpAddr| ip.is_loopback();
         Policy {
             allow: Vec::new(),
             local_groups: false,
             interfaces: None,
-            is_own,
+            own: Vec::new(),
+            is_own: |ip, _| ip.is_loopback(),
+            links: Links::default,
             socket_workers: 1,
         }
     }
 }
 
-/// Whether this machine has an address now: whether a socket can be there.
-pub(crate) fn can_bind(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+/// Whether the kernel has an address now, a link-local one on the interface with this number: whether a socket can
+/// be there.
+pub(crate) fn can_bind(ip: IpAddr, interface: Option<u32>) -> bool {
+    let at = match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, 0),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, 0, 0, interface.unwrap_or(0)).into(),
+    };
+    UdpSocket::bind(at).is_ok()
+}
+
+/// The interfaces of this thread's network namespace now; none where the kernel does not say.
+pub(crate) fn links() -> Links {
+    LinkWatch::open().and_then(|watch| watch.look()).unwrap_or_default()
+}
+
+/// Where a set of rules is to be in force, as far as a check needs to know.
+struct Machine<'a> {
+    policy: &'a Policy,
+    links: OnceCell<Links>,
+}
+
+impl Machine<'_> {
+    fn index(&self, interface: &str) -> Option<u32> {
+        let links = self.links.get_or_init(self.policy.links);
+        links.find(interface).map(|link| link.index)
+    }
+
+    /// Whether both are one interface's names: it may have several.
+    fn is_one(&self, interface: &str, other: &str) -> bool {
+        let index = || self.index(interface);
+        interface == other || index().is_some_and(|index| self.index(other) == Some(index))
+    }
+
+    /// False where what leaves by `output` is known to be on another link than what comes in by `input`.
+    fn may_share_link(&self, output: &Output, input: &Input) -> bool {
+        let Some(input) = &input.interface else { return true };
+        let by_name = output.interface.as_ref().map(|output| self.is_one(output, input));
+        let is_scope = |scope| self.index(input).is_none_or(|index| index == scope);
+        let by_scope = scope(output.destination).map(is_scope);
+        by_name.or(by_scope).is_none() || by_name == Some(true) || by_scope == Some(true)
+    }
+
+    /// Whether an output sends to an address of ours.
+    fn is_own(&self, output: &Output) -> bool {
+        let ip = output.destination.ip();
+        let named = || self.index(output.interface.as_deref()?);
+        let link = if is_link_local(ip) { scope(output.destination).or_else(named) } else { None };
+        self.policy.own.contains(&ip) || (self.policy.is_own)(ip, link)
+    }
+}
+
+/// An address that each link has its own of (RFC 4291, section 2.5.6).
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// The interface's number that goes with an address of one link; of other addresses the kernel reads none.
+fn scope(to: SocketAddr) -> Option<u32> {
+    let SocketAddr::V6(to) = to else { return None };
+    let is_of_link = to.ip().is_unicast_link_local()
+        || to.ip().is_multicast() && matches!(to.ip().segments()[0] & 0xf, 1 | 2);
+    Some(to.scope_id()).filter(|scope| is_of_link && *scope != 0)
 }
 
 /// Why a rule set is refused.
@@ -102,8 +167,9 @@ pub fn check(rules: &[&Rule], policy: &Policy) -> Result<(), RuleError> {
             rules.len()
         ));
     }
+    let machine = Machine { policy, links: OnceCell::new() };
     for (at, rule) in rules.iter().enumerate() {
-        check_rule(at, rule, policy)?;
+        check_rule(at, rule, &machine)?;
     }
     no_input_twice(rules)?;
     if policy.socket_workers > 0 {
@@ -116,10 +182,10 @@ pub fn check(rules: &[&Rule], policy: &Policy) -> Result<(), RuleError> {
             PortId::OPEN_MAX
         ));
     }
-    no_loop(rules, policy)
+    no_loop(rules, &machine)
 }
 
-fn check_rule(at: usize, rule: &Rule, policy: &Policy) -> Result<(), RuleError> {
+fn check_rule(at: usize, rule: &Rule, machine: &Machine<'_>) -> Result<(), RuleError> {
     let wrong = |why: String| Err(refused(at, rule, None, why));
     if rule
         .name
@@ -128,7 +194,7 @@ fn check_rule(at: usize, rule: &Rule, policy: &Policy) -> Result<(), RuleError> 
     {
         return wrong(format!("a name has at most {NAME_BYTES_MAX} bytes, all of them printable"));
     }
-    if let Some(why) = wrong_input(&rule.input, policy) {
+    if let Some(why) = wrong_input(&rule.input, machine.policy) {
         return wrong(why);
     }
     if rule.bytes_per_second == Some(0) {
@@ -140,7 +206,7 @@ fn check_rule(at: usize, rule: &Rule, policy: &Policy) -> Result<(), RuleError> 
         _ => {}
     }
     for (i, output) in rule.outputs.iter().enumerate() {
-        if let Some(why) = wrong_output(output, rule, policy) {
+        if let Some(why) = wrong_output(output, rule, machine) {
             return Err(refused(at, rule, Some(i), why));
         }
     }
@@ -205,7 +271,8 @@ fn wrong_input(input: &Input, policy: &Policy) -> Option<String> {
     None
 }
 
-fn wrong_output(output: &Output, rule: &Rule, policy: &Policy) -> Option<String> {
+fn wrong_output(output: &Output, rule: &Rule, machine: &Machine<'_>) -> Option<String> {
+    let policy = machine.policy;
     let Output { destination, source, ttl, dscp, when_full, queue_bytes, .. } = output;
     let ip = destination.ip();
     if let Some(why) = wrong_interface(&output.interface, policy) {
@@ -252,7 +319,7 @@ fn wrong_output(output: &Output, rule: &Rule, policy: &Policy) -> Option<String>
         (Full::Oldest, Some(bytes)) if !(1..=QUEUE_BYTES_MAX).contains(bytes) => {
             Some(format!("a queue of {bytes} bytes; use 1 to {QUEUE_BYTES_MAX}"))
         }
-        _ => (meets(output, &rule.input, policy))
+        _ => (meets(output, &rule.input, machine))
             .then(|| "it would come in again by the rule's own input, for ever".to_owned()),
     }
 }
@@ -360,28 +427,27 @@ fn no_socket_in_the_way(rules: &[&Rule], workers: usize) -> Result<(), RuleError
 }
 
 /// Whether what leaves by `output` may come in by `input`, as far as can be known without opening either.
-fn meets(output: &Output, input: &Input, policy: &Policy) -> bool {
+fn meets(output: &Output, input: &Input, machine: &Machine<'_>) -> bool {
     let ip = output.destination.ip();
     if output.destination.port() != input.port {
         return false;
     }
-    let is_same_interface = match (&output.interface, &input.interface) {
-        (Some(output), Some(input)) => output == input,
-        _ => true,
-    };
     match input.destination() {
-        Some(group) if group.is_multicast() => group == ip && is_same_interface,
+        Some(group) if group.is_multicast() => group == ip && machine.may_share_link(output, input),
         // What goes to an address of ours never leaves the machine, whichever interface is named.
         Some(any) if any.is_unspecified() => {
-            any.is_ipv4() == ip.is_ipv4() && !ip.is_multicast() && (policy.is_own)(ip)
+            any.is_ipv4() == ip.is_ipv4() && !ip.is_multicast() && machine.is_own(output)
         }
-        Some(address) => address == ip,
+        // A neighbour on another link may have the link-local address that is ours here.
+        Some(address) => {
+            address == ip && (!is_link_local(ip) || machine.may_share_link(output, input))
+        }
         None => false,
     }
 }
 
 /// Refuses every way round, over however many rules.
-fn no_loop(rules: &[&Rule], policy: &Policy) -> Result<(), RuleError> {
+fn no_loop(rules: &[&Rule], machine: &Machine<'_>) -> Result<(), RuleError> {
     /// How far a rule has been followed.
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
@@ -390,24 +456,26 @@ fn no_loop(rules: &[&Rule], policy: &Policy) -> Result<(), RuleError> {
         Through,
     }
     let mut by_port: HashMap<u16, Vec<usize>> = HashMap::new();
-    let mut exact: HashMap<SocketAddr, Vec<usize>> = HashMap::new();
+    let mut exact: HashMap<(IpAddr, u16), Vec<usize>> = HashMap::new();
     for (at, rule) in rules.iter().enumerate() {
         match rule.input.destination() {
             Some(any) if any.is_unspecified() => {
                 by_port.entry(rule.input.port).or_default().push(at)
             }
-            Some(ip) => exact.entry(SocketAddr::new(ip, rule.input.port)).or_default().push(at),
+            Some(ip) => exact.entry((ip, rule.input.port)).or_default().push(at),
             None => {}
         }
     }
     let next = |at: usize| -> Vec<(usize, usize)> {
         let outputs = rules[at].outputs.iter().enumerate();
         let reached = outputs.flat_map(|(i, output)| {
-            let exact = exact.get(&output.destination).into_iter().flatten();
-            let any = by_port.get(&output.destination.port()).into_iter().flatten();
+            // Without the scope, which an input's address has none of.
+            let (ip, port) = (output.destination.ip(), output.destination.port());
+            let exact = exact.get(&(ip, port)).into_iter().flatten();
+            let any = by_port.get(&port).into_iter().flatten();
             exact.chain(any).map(move |rule| (i, output, *rule))
         });
-        let met = reached.filter(|(_, output, rule)| meets(output, &rules[*rule].input, policy));
+        let met = reached.filter(|(_, output, rule)| meets(output, &rules[*rule].input, machine));
         met.map(|(i, _, rule)| (i, rule)).collect()
     };
     let mut seen = vec![Seen::Never; rules.len()];

@@ -182,6 +182,11 @@ Examples:
         } else {
             policy.socket_workers = 0;
             policy.interfaces = Some(on.interfaces.to_vec());
+            policy.own = arguments.address.iter().map(|own| own.address.address()).collect();
+            if !on.lane.carries.has(Shape::Kernel) {
+                // A stack of its own is another host than the kernel.
+                policy.is_own = |_, _| false;
+            }
         }
         if let Some(path) = &arguments.config {
             let checked = file.check(&policy);

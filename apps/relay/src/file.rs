@@ -3,7 +3,7 @@
 //! What is wrong is reported with its line. It reads from nowhere and writes nowhere.
 
 use crate::{
-    check::{Policy, can_bind, check},
+    check::{Policy, can_bind, check, links},
     rule::Rule,
 };
 use laneway_linux::Cidr;
@@ -136,6 +136,7 @@ impl RuleFile {
             allow: self.allow.iter().chain(allow).copied().collect(),
             local_groups: self.local_groups || local_groups,
             is_own: can_bind,
+            links,
             ..Policy::default()
         }
     }

@@ -1,6 +1,7 @@
 //! What passes, what is refused and with which words, and that nothing goes round.
 
 use super::*;
+use laneway_linux::Link;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -10,11 +11,18 @@ fn rule(text: &str) -> Rule {
 
 fn policy() -> Policy {
     Policy {
-        allow: vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
-        local_groups: false,
-        interfaces: None,
-        is_own: |ip| ip == IpAddr::from([192, 0, 2, 1]),
-        socket_workers: 1,
+        allow: ["192.0.2.0/24", "2001:db8::/32", "fe80::/10"]
+            .map(|it| it.parse().unwrap())
+            .to_vec(),
+        is_own: |ip, link| {
+            let link_local = link == Some(2) && ip.to_string() == "fe80::1";
+            ip == IpAddr::from([192, 0, 2, 1]) || link_local
+        },
+        links: || {
+            let link = |(name, index): (&str, u32)| (name.to_owned(), Link { index, is_up: true });
+            [("eth1", 1), ("eth2", 2), ("uplink", 2)].map(link).into_iter().collect()
+        },
+        ..Policy::default()
     }
 }
 
@@ -92,6 +100,100 @@ fn a_loop_over_two_rules_and_one_through_an_address_of_ours_are_refused() {
     assert!(verdict(&[to_us]).expect_err("ours").contains("come in again"));
     let elsewhere = to_us.replace("192.0.2.1", "192.0.2.2");
     assert_eq!(verdict(&[&elsewhere]), Ok(()), "another machine's");
+}
+
+/// Whether a rule of this input and output is a loop.
+fn is_loop(input: &str, output: &str, policy: &Policy) -> bool {
+    let rule = rule(
+        &format!("{{'input':{{{input},'port':5000}},'outputs':[{{{output}}}]}}")
+            .replace('\'', "\""),
+    );
+    match check(&[&rule], policy) {
+        Ok(()) => false,
+        Err(why) => {
+            assert!(why.to_string().contains("come in again"), "{why}");
+            true
+        }
+    }
+}
+
+#[test]
+fn a_link_local_address_is_ours_on_its_link_alone() {
+    let to = |scope: &str| format!("'destination':'[fe80::1{scope}]:5000'");
+    let by = |scope: &str, name: &str| format!("{},'interface':'{name}'", to(scope));
+    for (input, output, is_one) in [
+        // Ours on eth2.
+        ("'family':'ipv6'", to("%2"), true),
+        ("'family':'ipv6'", by("", "eth2"), true),
+        ("'family':'ipv6'", by("", "uplink"), true),
+        ("'family':'ipv6'", to("%1"), false),
+        ("'family':'ipv6'", by("", "eth1"), false),
+        ("'family':'ipv6'", by("%1", "eth1"), false),
+        ("'family':'ipv4'", to("%2"), false),
+        // A neighbour's on another link.
+        ("'address':'fe80::1','interface':'eth1'", to("%2"), false),
+        ("'address':'fe80::1','interface':'eth1'", by("", "eth2"), false),
+        ("'address':'fe80::1','interface':'eth1'", by("%2", "eth2"), false),
+        ("'address':'fe80::1','interface':'eth2'", to("%2"), true),
+        ("'address':'fe80::1','interface':'eth2'", by("", "uplink"), true),
+        ("'address':'fe80::1','interface':'eth2'", by("%2", "eth2"), true),
+        // Which link is not known.
+        ("'address':'fe80::1'", to("%2"), true),
+        ("'address':'fe80::1','interface':'eth7'", to("%2"), true),
+        // Other addresses are the machine's, on any link.
+        (
+            "'address':'192.0.2.1','interface':'eth1'",
+            "'destination':'192.0.2.1:5000','interface':'eth2'".to_owned(),
+            true,
+        ),
+    ] {
+        assert_eq!(is_loop(input, &output, &policy()), is_one, "{input} to {output}");
+    }
+    // Over two rules.
+    let there = r#"{"input":{"address":"fe80::1","interface":"eth2","port":5000},
+        "outputs":[{"destination":"[ff15::1]:5000","interface":"eth1"}]}"#;
+    let back = r#"{"input":{"group":"ff15::1","interface":"eth1","port":5000},
+        "outputs":[{"destination":"[fe80::1%2]:5000"}]}"#;
+    let error = verdict(&[there, back]).expect_err("a loop");
+    assert!(error.contains("a loop without end"), "{error}");
+    assert_eq!(verdict(&[there, &back.replace("%2", "%1")]), Ok(()), "another host's");
+}
+
+#[test]
+fn an_interface_is_one_by_any_of_its_names() {
+    for (interface, output, is_one) in [
+        ("eth2", "eth2", true),
+        ("eth2", "uplink", true),
+        ("uplink", "eth2", true),
+        ("eth2", "eth1", false),
+        ("eth8", "eth9", false),
+        ("eth8", "eth8", true),
+    ] {
+        for group in ["239.1.1.1", "ff15::1"] {
+            let input = format!("'group':'{group}','interface':'{interface}'");
+            let to = SocketAddr::new(group.parse().unwrap(), 5000);
+            let output = format!("'destination':'{to}','interface':'{output}'");
+            assert_eq!(is_loop(&input, &output, &policy()), is_one, "{input} to {output}");
+        }
+    }
+    let local = Policy { local_groups: true, ..policy() };
+    for (scope, is_one) in [("%1", false), ("%2", true)] {
+        let output = format!("'destination':'[ff02::9{scope}]:5000'");
+        let input = "'group':'ff02::9','interface':'uplink'";
+        assert_eq!(is_loop(input, &output, &local), is_one, "{output}");
+    }
+}
+
+#[test]
+fn the_addresses_of_a_stack_are_ours_and_the_kernels_are_not() {
+    let own = vec!["192.0.2.2".parse().unwrap()];
+    let stack = Policy { own, is_own: |_, _| false, ..policy() };
+    for (policy, ours) in [(policy(), "192.0.2.1"), (stack, "192.0.2.2")] {
+        for host in ["192.0.2.1", "192.0.2.2"] {
+            let output = format!("'destination':'{host}:5000'");
+            assert_eq!(is_loop("'family':'ipv4'", &output, &policy), host == ours, "{host}");
+        }
+    }
 }
 
 #[test]
