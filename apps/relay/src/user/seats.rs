@@ -14,7 +14,7 @@ use crate::{
 use laneway_core::{DatagramPorts, LaneError, Membership, PortId, PortPlan};
 use laneway_linux::Links;
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
 };
 
@@ -34,8 +34,10 @@ pub(super) struct Seat {
     any: Vec<u32>,
     /// What its rules, those in preparation included, want to be members of.
     members: BTreeMap<Membership, Member>,
-    /// Of them, those to be joined when there is a turn for it.
-    to_join: Vec<Membership>,
+    /// Of them, those to be joined when there is a turn for it: the last first.
+    to_join: VecDeque<Membership>,
+    /// How many of those have had no turn since interfaces changed.
+    untried: usize,
     /// Of those that are joined, the ones that may be where the kernel would not have them any more.
     doubted: Vec<Membership>,
     /// How many rules want the port.
@@ -139,7 +141,8 @@ impl Seats {
             exact: HashMap::new(),
             any: Vec::new(),
             members,
-            to_join: Vec::new(),
+            to_join: VecDeque::new(),
+            untried: 0,
             doubted: Vec::new(),
             users: 0,
         };
@@ -245,7 +248,8 @@ impl Seats {
             exact: HashMap::new(),
             any: Vec::new(),
             members: plan.memberships.into_iter().map(member).collect(),
-            to_join: Vec::new(),
+            to_join: VecDeque::new(),
+            untried: 0,
             doubted: Vec::new(),
             users: 1,
         };
@@ -302,6 +306,7 @@ impl Seats {
         }
         seat.berth.lost(seat.interface.as_deref());
         seat.to_join.clear();
+        seat.untried = 0;
         seat.doubted.clear();
         seat.members.retain(|_, member| member.users > 0);
         seat.members.values_mut().for_each(|member| member.is_joined = false);
@@ -320,6 +325,7 @@ impl Seats {
         };
         let Some(port) = seat.berth.retry(&plan, ports, links) else { return };
         seat.to_join = wanted.collect();
+        seat.untried = seat.to_join.len();
         if let Some(first) = first
             && let Some(member) = seat.members.get_mut(&first)
         {
@@ -335,6 +341,7 @@ impl Seats {
                 membership.interface.is_none() && member.is_joined && member.users > 0
             });
             seat.doubted = of_kernel.map(|(membership, _)| membership.clone()).collect();
+            seat.untried = seat.to_join.len();
         }
     }
 
@@ -369,35 +376,34 @@ impl Seats {
             // A membership that went with its interface still takes room of the socket's.
             let _ = ports.leave(port, &doubted);
             member.is_joined = false;
-            seat.to_join.push(doubted);
+            seat.to_join.push_back(doubted);
+            seat.untried += 1;
         }
         true
     }
 
-    /// Joins the next of what is still to be joined; false when there is none that can be.
+    /// Joins the next of what is still to be joined; false when each has had its turn.
     pub(super) fn join_next(&mut self, id: SeatId, ports: &mut impl DatagramPorts) -> bool {
         let Some(seat) = self.seats.get_mut(&id) else { return false };
-        let (Some(port), Some(wanted)) = (seat.berth.port, seat.to_join.pop()) else {
-            return false;
-        };
-        let Some(member) = seat.members.get_mut(&wanted).filter(|member| !member.is_joined) else {
-            return true;
-        };
-        match ports.join(port, &wanted) {
-            Ok(()) => {
+        let (Some(port), 1..) = (seat.berth.port, seat.untried) else { return false };
+        seat.untried -= 1;
+        let Some(wanted) = seat.to_join.pop_back() else { return false };
+        let member = seat.members.get_mut(&wanted).filter(|member| !member.is_joined);
+        match member.map(|member| (ports.join(port, &wanted), member)) {
+            Some((Ok(()), member)) => {
                 *member = Member::new(member.users, true, chosen(self.choice, &wanted));
-                if seat.to_join.is_empty() {
-                    seat.berth.waits = None;
-                }
-                true
             }
-            Err(why) => {
-                // Again when interfaces have changed.
-                seat.to_join.push(wanted);
+            Some((Err(why), _)) => {
+                // Again when interfaces have changed; the others wait for their own reasons.
+                seat.to_join.push_front(wanted);
                 seat.berth.waits = Some(why.to_string().into());
-                false
             }
+            None => {}
         }
+        if seat.to_join.is_empty() {
+            seat.berth.waits = None;
+        }
+        true
     }
 }
 
@@ -470,7 +476,7 @@ impl Seat {
             *budget = budget.saturating_sub(1);
             match ports.join(port, wanted) {
                 Ok(()) => is_joined = true,
-                Err(why) if may_wait && is_absent(&why) => self.to_join.push(wanted.clone()),
+                Err(why) if may_wait && is_absent(&why) => self.to_join.push_back(wanted.clone()),
                 Err(why) => return Err(why),
             }
         }

@@ -31,8 +31,8 @@ struct Recorded {
     refuses: Option<u8>,
     /// What is not there.
     absent: BTreeSet<String>,
-    /// No route leads to a group.
-    lacks_route: bool,
+    /// Groups that no route leads to.
+    lacks_route: BTreeSet<IpAddr>,
     opens: usize,
     /// Ports that take nothing, and rounds that pass before all has left.
     held: BTreeSet<u32>,
@@ -107,7 +107,7 @@ impl DatagramPorts for Recorded {
         self.rounds == 0
     }
     fn join(&mut self, port: PortId, membership: &Membership) -> Result<(), LaneError> {
-        if self.lacks_route && membership.interface.is_none() {
+        if self.lacks_route.contains(&membership.group) && membership.interface.is_none() {
             let why = io::ErrorKind::NetworkUnreachable.into();
             return Err(LaneError::os("recorded", "join", why, "name an interface"));
         }

@@ -54,10 +54,43 @@ fn memberships(by_hand: &ByHand) -> usize {
     by_hand.lane.ports.values().map(|plan| plan.memberships.len()).sum()
 }
 
+/// So many rules of a group each, which name no interface to receive it on.
+fn many_anywhere(rules: u16) -> Vec<Rule> {
+    let mut rules = many(rules, 1, 1);
+    rules.iter_mut().for_each(|rule| rule.input.interface = None);
+    rules
+}
+
+#[test]
+fn a_group_that_cannot_be_joined_keeps_no_other_of_its_port_out() {
+    for lacking in [0, 1, 2] {
+        let mut by_hand = ByHand::of(many_anywhere(3), false);
+        by_hand.relay.seats = Seats::new(|_| CHOSEN.get());
+        CHOSEN.set(Some(2));
+        by_hand.links(&[("in0", 2), ("out0", 3)]);
+        by_hand.turns();
+        assert_eq!(memberships(&by_hand), 3);
+        // Its interface is made again, and the route to one group is not.
+        by_hand.lane.lacks_route = [IpAddr::from([239, 1, 0, lacking])].into();
+        CHOSEN.set(None);
+        by_hand.links(&[("out0", 3)]);
+        by_hand.turns();
+        CHOSEN.set(Some(9));
+        by_hand.links(&[("in0", 9), ("out0", 3)]);
+        by_hand.turns();
+        assert_eq!(memberships(&by_hand), 2, "all but {lacking}");
+        assert!(by_hand.state().waiting() > 0);
+        by_hand.lane.lacks_route.clear();
+        by_hand.links(&[("in0", 9), ("out0", 3)]);
+        by_hand.turns();
+        assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (3, 0));
+    }
+}
+
 #[test]
 fn groups_that_name_no_interface_are_where_the_kernel_would_have_them() {
-    let mut rules = many(40, 1, 1);
-    rules.iter_mut().for_each(|rule| rule.input.interface = None);
+    let rules = many_anywhere(40);
+    let groups: BTreeSet<IpAddr> = rules.iter().filter_map(|rule| rule.input.group).collect();
     let mut by_hand = ByHand::of(rules, false);
     by_hand.relay.seats = Seats::new(|_| CHOSEN.get());
     CHOSEN.set(Some(2));
@@ -73,14 +106,14 @@ fn groups_that_name_no_interface_are_where_the_kernel_would_have_them() {
     by_hand.turns();
     assert_eq!((by_hand.lane.calls, by_hand.state().waiting()), (calls, 0));
     // The interface goes, too, and comes again before the route does.
-    by_hand.lane.lacks_route = true;
+    by_hand.lane.lacks_route = groups;
     by_hand.links(&[("out0", 3)]);
     by_hand.turns();
     assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
     by_hand.links(&[("in0", 9), ("out0", 3)]);
     by_hand.turns();
     assert_eq!((memberships(&by_hand), by_hand.state().waiting()), (0, 40));
-    (by_hand.lane.lacks_route, by_hand.lane.calls) = (false, 0);
+    (by_hand.lane.lacks_route, by_hand.lane.calls) = (BTreeSet::new(), 0);
     CHOSEN.set(Some(9));
     by_hand.links(&[("in0", 9), ("out0", 3)]);
     let most = by_hand.turns();
