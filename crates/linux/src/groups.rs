@@ -8,7 +8,7 @@
 //!       group that this machine is a member of, and those that are not the port's are left out here
 //! ```
 //!
-//! What must always hold: of what is sent to a group the port shows what its memberships name, group and
+//! What must always hold: of what is sent to a group the port shows what its memberships name, group, interface and
 //! sender, with any other memberships of the machine. So the port's own socket is a member for all senders of a group
 //! on an interface, or for none: what it is a member of for some it is not given from others. For the same reason a
 //! port is a member of a group on an interface for any sender or for some, never both. It makes no system call itself,
@@ -40,8 +40,9 @@ pub struct Groups<S> {
     members: BTreeMap<Membership, Member>,
     holders: Vec<Holder<S>>,
     own_is_full: bool,
-    /// What is let through, where the kernel does not see to it: the senders of each group; none for all.
-    wanted: HashMap<IpAddr, Vec<Option<IpAddr>>>,
+    /// What is let through, where the kernel does not see to it: the interfaces and senders of each group; no sender
+    /// for all.
+    wanted: HashMap<IpAddr, Vec<(u32, Option<IpAddr>)>>,
 }
 
 /// How a membership is held.
@@ -82,17 +83,23 @@ impl<S: SocketOptions> Groups<S> {
         Groups { is_read: false, ..Groups::new(lane, plan) }
     }
 
-    /// True when what was sent to `destination` by `source` is for the port.
+    /// True when what was sent to `destination` by `source` and arrived at `interface`, by its number, is for the port.
     #[inline]
-    pub fn let_through(&self, destination: IpAddr, source: IpAddr) -> bool {
-        self.holders.is_empty() || self.is_wanted(destination, source)
+    pub fn let_through(&self, destination: IpAddr, source: IpAddr, interface: u32) -> bool {
+        // ip_mc_sf_allow compares the interface, inet6_mc_check does not.
+        let kernel_sees_to_it = self.holders.is_empty() && (self.is_v4 || self.members.is_empty());
+        kernel_sees_to_it || self.is_wanted(destination, source, interface)
     }
 
-    fn is_wanted(&self, destination: IpAddr, source: IpAddr) -> bool {
-        let Some(senders) = self.wanted.get(&destination) else {
+    fn is_wanted(&self, destination: IpAddr, source: IpAddr, interface: u32) -> bool {
+        let Some(wanted) = self.wanted.get(&destination) else {
             return !destination.is_multicast();
         };
-        senders.iter().any(|sender| sender.is_none_or(|sender| sender == source))
+        wanted.iter().any(|(index, sender)| {
+            // 0 is none that is known.
+            let is_there = *index == interface || *index == 0 || interface == 0;
+            is_there && sender.is_none_or(|sender| sender == source)
+        })
     }
 
     /// Becomes a member; `own` is the port's socket, `make` makes a holder of its family.
@@ -172,11 +179,12 @@ impl<S: SocketOptions> Groups<S> {
             });
         };
         let left = self.let_go(own, membership, member);
-        if let Some(senders) = self.wanted.get_mut(&membership.group) {
-            if let Some(at) = senders.iter().position(|sender| *sender == membership.source) {
-                senders.swap_remove(at);
+        if let Some(wanted) = self.wanted.get_mut(&membership.group) {
+            let gone = (member.index, membership.source);
+            if let Some(at) = wanted.iter().position(|it| *it == gone) {
+                wanted.swap_remove(at);
             }
-            if senders.is_empty() {
+            if wanted.is_empty() {
                 self.wanted.remove(&membership.group);
             }
         }
@@ -192,7 +200,7 @@ impl<S: SocketOptions> Groups<S> {
 
     fn insert(&mut self, membership: &Membership, member: Member) {
         self.members.insert(membership.clone(), member);
-        self.wanted.entry(membership.group).or_default().push(membership.source);
+        self.wanted.entry(membership.group).or_default().push((member.index, membership.source));
     }
 
     /// Makes the first socket that has room a member. Where the port's own socket is a member of a group for some

@@ -2,9 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-/// `struct in_pktinfo`, without the interface.
+/// `struct in_pktinfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Info {
+    /// The number of the interface that it arrived at; 0 where the kernel does not say.
+    pub interface: u32,
     /// The address of ours that an answer leaves from; unspecified where the kernel knows no route.
     pub own: Ipv4Addr,
     /// The destination in the header.
@@ -14,9 +16,9 @@ pub struct Ipv4Info {
 impl Ipv4Info {
     /// By the bytes of the control message; `None` of fewer than there are.
     pub fn read(data: &[u8]) -> Option<Ipv4Info> {
-        let &[_, _, _, _, a, b, c, d, e, f, g, h] = data.first_chunk()?;
+        let &[i, j, k, l, a, b, c, d, e, f, g, h] = data.first_chunk()?;
         let (own, destination) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
-        Some(Ipv4Info { own, destination })
+        Some(Ipv4Info { interface: u32::from_ne_bytes([i, j, k, l]), own, destination })
     }
 
     /// True for what was sent to all hosts of a network, which the broadcast address of a subnet does not show: what
@@ -40,9 +42,10 @@ mod tests {
             ([10, 0, 0, 7], [239, 1, 2, 3], false),
             ([0; 4], [10, 0, 0, 7], false),
         ] {
-            let data = [&[1, 0, 0, 0][..], &own, &destination].concat();
+            let data = [&7u32.to_ne_bytes()[..], &own, &destination].concat();
             let info = Ipv4Info::read(&data).unwrap();
             assert_eq!((info.own, info.destination), (own.into(), destination.into()));
+            assert_eq!(info.interface, 7);
             assert_eq!(info.is_broadcast(), is_broadcast, "{info:?}");
             assert_eq!(Ipv4Info::read(&data[..11]), None);
         }

@@ -34,6 +34,8 @@ pub(crate) struct ControlInfo {
     pub(crate) is_broadcast: bool,
     /// Our own address that an answer should come from.
     pub(crate) answer_from: Option<IpAddr>,
+    /// The number of the interface that it arrived at; 0 where that is not known.
+    pub(crate) interface: u32,
     /// Bytes per datagram, if it is a train.
     pub(crate) segment_bytes: Option<usize>,
     /// When it arrived, by the wall clock.
@@ -107,10 +109,12 @@ impl ControlInfo {
                 self.answer_from = Some(info.own.into());
                 self.destination = Some(info.destination.into());
                 self.is_broadcast = info.is_broadcast();
+                self.interface = info.interface;
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let Some(octets) = data.first_chunk::<16>() else { return };
+                let Some((octets, index)) = data.split_first_chunk::<16>() else { return };
                 let address = Ipv6Addr::from(*octets);
+                self.interface = index.first_chunk().map_or(0, |index| u32::from_ne_bytes(*index));
                 self.destination = Some(address.into());
                 // A group cannot be answered from; the kernel then chooses.
                 self.answer_from = (!address.is_multicast()).then_some(address.into());

@@ -7,7 +7,7 @@
 
 use crate::{
     config::{Carries, DatagramConfig},
-    control::{Control, ControlInfo},
+    control::Control,
     sys::{self, Name},
 };
 use laneway_core::{Counters, DropReason};
@@ -36,6 +36,8 @@ pub(crate) struct Arrival {
     /// The address it was sent to, if the kernel was asked.
     pub(crate) destination: Option<IpAddr>,
     pub(crate) is_broadcast: bool,
+    /// The number of the interface that it arrived at; 0 where that is not known.
+    pub(crate) interface: u32,
     /// Our address that an answer should come from, if the kernel was asked.
     pub(crate) answer_from: Option<IpAddr>,
     pub(crate) real_ns: Option<u64>,
@@ -149,17 +151,16 @@ impl Inbox {
                 continue;
             };
             let bytes = bytes - header_bytes;
-            let ControlInfo { destination, is_broadcast, answer_from, segment_bytes, real_ns } =
-                info;
             self.arrivals.push(Arrival {
                 at: i * self.stride_bytes + header_bytes,
                 bytes,
-                segment_bytes: segment_bytes.map_or(bytes, |segment| segment.min(bytes)),
+                segment_bytes: info.segment_bytes.map_or(bytes, |segment| segment.min(bytes)),
                 source: self.without_port(source),
-                destination,
-                is_broadcast,
-                answer_from,
-                real_ns,
+                destination: info.destination,
+                is_broadcast: info.is_broadcast,
+                interface: info.interface,
+                answer_from: info.answer_from,
+                real_ns: info.real_ns,
             });
         }
         Ok(())

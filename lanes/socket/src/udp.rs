@@ -205,7 +205,7 @@ impl UdpLane {
         for (i, arrival) in self.inbox.arrivals().iter().enumerate() {
             let datagrams = arrival.datagrams();
             if let Some(ip) = arrival.destination
-                && !port.groups.let_through(ip, arrival.source.ip())
+                && !port.groups.let_through(ip, arrival.source.ip(), arrival.interface)
             {
                 port.counters.drop_many(DropReason::NotForUs, datagrams as u64);
                 continue;

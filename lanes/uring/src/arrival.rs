@@ -69,6 +69,8 @@ pub(crate) struct Notes {
     pub(crate) destination: Option<IpAddr>,
     /// That is a broadcast address.
     pub(crate) is_broadcast: bool,
+    /// The number of the interface that it arrived at; 0 where that is not known.
+    pub(crate) interface: u32,
     /// Bytes per datagram of a train (UDP_GRO).
     pub(crate) segment_bytes: Option<usize>,
     /// When the kernel stamped it, by CLOCK_REALTIME (SO_TIMESTAMPNS).
@@ -94,11 +96,13 @@ impl Notes {
                     if let Some(info) = Ipv4Info::read(data) {
                         notes.destination = Some(info.destination.into());
                         notes.is_broadcast = info.is_broadcast();
+                        notes.interface = info.interface;
                     }
                 }
                 (Some(libc::IPPROTO_IPV6), Some(libc::IPV6_PKTINFO)) => {
                     let ip = data.first_chunk::<16>();
                     notes.destination = ip.map(|ip| Ipv6Addr::from(*ip).into());
+                    notes.interface = u32_at(data, 16).unwrap_or(0);
                 }
                 (Some(libc::SOL_UDP), Some(libc::UDP_GRO)) => {
                     notes.segment_bytes = u32_at(data, 0).map(|bytes| bytes as usize);
@@ -187,6 +191,7 @@ mod tests {
         let train = note(libc::SOL_UDP, libc::UDP_GRO, &1316u32.to_ne_bytes());
         let expected = Notes {
             destination: Some(IpAddr::from([239, 1, 2, 3])),
+            interface: u32::from_ne_bytes([1, 0, 0, 0]),
             segment_bytes: Some(1316),
             ..Notes::default()
         };
@@ -204,6 +209,7 @@ mod tests {
         assert!(all.len() <= FIELDS.control_bytes, "{} bytes", all.len());
         let notes = Notes::parse(&all);
         assert_eq!((notes.real_ns, notes.segment_bytes), (Some(3_000_000_004), Some(1316)));
+        assert_eq!(notes.interface, u32::from_ne_bytes([7; 4]));
         let before = [(-1i64).to_ne_bytes(), 4i64.to_ne_bytes()].concat();
         let before = note(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &before);
         assert_eq!(Notes::parse(&before).real_ns, None);

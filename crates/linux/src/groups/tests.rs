@@ -106,7 +106,8 @@ fn groups() -> Groups<Socket> {
 
 fn lets(groups: &Groups<Socket>, destination: &str, source: &str) -> bool {
     let parse = |text: &str| text.parse().expect("an address");
-    groups.let_through(parse(destination), parse(source))
+    // Whichever interface the machine's route chose.
+    groups.let_through(parse(destination), parse(source), 0)
 }
 
 #[test]
@@ -146,6 +147,44 @@ fn more_groups_than_a_socket_may_have_go_to_holders_and_others_are_left_out() {
     for text in ["239.0.0.5", "239.0.0.6", "239.0.0.7"] {
         join(text).expect("there is room");
     }
+}
+
+#[test]
+fn a_membership_is_of_one_interface_where_the_kernel_does_not_see_to_it() {
+    let on = |text: &str, index: u32| (group(text), Member { holder: None, index });
+    let sender: IpAddr = "10.0.0.1".parse().expect("an address");
+    let mut groups = groups();
+    for (membership, member) in
+        [on("239.0.0.1", 2), on("239.0.0.2", 0), on("239.0.0.3@10.0.0.1", 2), on("239.0.0.4", 2)]
+    {
+        groups.insert(&membership, member);
+    }
+    // The same on another interface, as a membership that names one.
+    let (mut also, member) = on("239.0.0.4", 3);
+    also.interface = Some("eth3".to_owned());
+    groups.insert(&also, member);
+    let lets = |groups: &Groups<Socket>, to: &str, interface| {
+        groups.let_through(to.parse().expect("an address"), sender, interface)
+    };
+    assert!(lets(&groups, "239.0.0.1", 3), "the kernel sees to it");
+    let socket = Socket::default();
+    groups.holders.push(Holder { socket, of_group: HashMap::new(), is_full: false });
+    for (to, interfaces) in [
+        ("239.0.0.1", &[0, 2][..]),
+        ("239.0.0.2", &[0, 2, 3, 4]),
+        ("239.0.0.3", &[0, 2]),
+        ("239.0.0.4", &[0, 2, 3]),
+        ("239.0.0.9", &[]),
+    ] {
+        for interface in [0, 2, 3, 4] {
+            let is_due = interfaces.contains(&interface);
+            assert_eq!(lets(&groups, to, interface), is_due, "{to} at {interface}");
+        }
+    }
+    let (own, mut caps) = (Socket::default(), CapsReport::default());
+    // What it leaves is that of the interface.
+    let _ = groups.leave(&own, &also, &mut caps);
+    assert!(lets(&groups, "239.0.0.4", 2) && !lets(&groups, "239.0.0.4", 3));
 }
 
 /// Whether the port is shown what a host sends to a group: the kernel's filter, and the one here.

@@ -256,6 +256,7 @@ fn forward_second(manner: impl FnOnce(Datagram<'_>) -> Datagram<'_>) -> (Vec<u8>
         source: to(1),
         destination: None,
         is_broadcast: false,
+        interface: 0,
         answer_from: None,
         real_ns: None,
     });

@@ -15,7 +15,7 @@ use laneway_testkit::{
 use std::{
     fs,
     io::{BufRead, BufReader},
-    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket},
     process::{Child, Stdio},
     time::Duration,
 };
@@ -53,20 +53,23 @@ impl Cable {
             Ok(Cable { near, far, _pair: pair })
         };
         let cable = build().map_err(|e: laneway_netns::Error| e.to_string())?;
-        for (namespace, end, addresses) in [
-            (&cable.near, "near0", &["fd78::1/64"][..]),
-            (&cable.far, "far0", &["fd78::2/64", "fd78::3/64"]),
-        ] {
-            // A cable is made without IPv6, so that it is quiet.
-            let on = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
-            namespace.enter(|| fs::write(on, "0")).expect("a namespace").expect("it is ours");
-            for address in addresses {
-                let arguments = ["address", "add", address, "dev", end, "nodad"];
-                let added = namespace.command("ip").args(arguments).status().expect("ip runs");
-                assert!(added.success(), "{address}");
-            }
-        }
+        add_ipv6(&cable.near, "near0", &["fd78::1/64"]);
+        add_ipv6(&cable.far, "far0", &["fd78::2/64", "fd78::3/64"]);
         Ok(cable)
+    }
+
+    /// A second cable between the two, from `near1` to `far1`.
+    fn beside(&self) -> VethPair {
+        let end = |side: u8, addresses: &[&str]| {
+            VethEnd::new(Mac([0x02, 0x4c, 0x57, 0x22, 0, side]), addresses).expect("addresses")
+        };
+        let (a, b) = (end(1, &["10.79.0.1/24"]), end(2, &["10.79.0.2/24"]));
+        let options = VethOptions { a, b, ..VethOptions::default() };
+        let pair = VethPair::create(&self.near, "near1", &self.far, "far1", &options);
+        let pair = pair.expect("a cable");
+        add_ipv6(&self.near, "near1", &["fd79::1/64"]);
+        add_ipv6(&self.far, "far1", &["fd79::2/64"]);
+        pair
     }
 
     /// A socket of the far end at this address.
@@ -87,6 +90,24 @@ impl Cable {
     fn near(&self, test: impl FnOnce() + Send) {
         self.near.enter(test).expect("the namespace is there");
     }
+}
+
+/// Gives an end of a cable, which is made without IPv6, so that it is quiet, addresses of that.
+fn add_ipv6(namespace: &Namespace, end: &str, addresses: &[&str]) {
+    let on = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+    namespace.enter(|| fs::write(on, "0")).expect("a namespace").expect("it is ours");
+    for address in addresses {
+        let arguments = ["address", "add", address, "dev", end, "nodad"];
+        let added = namespace.command("ip").args(arguments).status().expect("ip runs");
+        assert!(added.success(), "{address}");
+    }
+}
+
+/// The number of an interface of a namespace.
+fn index(namespace: &Namespace, interface: &str) -> u32 {
+    let path = format!("/sys/class/net/{interface}/ifindex");
+    let text = namespace.enter(|| fs::read_to_string(path)).expect("a namespace");
+    text.expect("it is there").trim().parse().expect("a number")
 }
 
 fn group(group: IpAddr, source: Option<&str>) -> Membership {
@@ -206,6 +227,55 @@ fn a_thousand_groups_are_one_port_and_distinguished_by_destination() {
         serve(&mut lane, &mut probe, 1001);
         assert_eq!(probe.seen[1000].payload, b"still");
     });
+}
+
+#[test]
+fn a_group_is_heard_on_the_interface_of_its_membership_alone() {
+    let cable = match Cable::new() {
+        Ok(cable) => cable,
+        Err(reason) => return skip(reason),
+    };
+    let _second = cable.beside();
+    let (near1, far) =
+        (index(&cable.near, "near1"), ["far0", "far1"].map(|it| index(&cable.far, it)));
+    for (prefix, [one, other]) in
+        [("239.8.1.", ["10.78.0.2", "10.79.0.2"]), ("ff12::", ["fd78::2", "fd79::2"])]
+    {
+        let sockets = [one, other].map(|address| cable.far(address));
+        // As many as one socket may be a member of, and so many that others hold some.
+        for groups in [1, 20, 21] {
+            let groups: Vec<IpAddr> = (1..=groups).map(|i| ip(&format!("{prefix}{i}"))).collect();
+            let last = groups[groups.len() - 1];
+            let send = |n: usize, what: &[u8]| {
+                let to = match last {
+                    IpAddr::V4(_) => at(last),
+                    IpAddr::V6(last) => SocketAddrV6::new(last, UDP_PORT, 0, far[n]).into(),
+                };
+                sockets[n].send_to(what, to).expect("the far end sends");
+            };
+            cable.near(|| {
+                // Another socket here is a member of the group on the second cable, so that the kernel takes it there.
+                let stranger = UdpSocket::bind(SocketAddr::new(everywhere(last).ip(), 5008));
+                let stranger = stranger.expect("a free port");
+                match &last {
+                    IpAddr::V4(last) => {
+                        stranger.join_multicast_v4(last, &Ipv4Addr::new(10, 79, 0, 1))
+                    }
+                    IpAddr::V6(last) => stranger.join_multicast_v6(last, near1),
+                }
+                .expect("it joins");
+                let memberships = groups.iter().map(|at| group(*at, None)).collect();
+                let plan = PortPlan { memberships, ..PortPlan::at(everywhere(last)) };
+                let (mut lane, mut probe) = (lane(), DatagramProbe::new(Answer::Nothing));
+                lane.open_port(&plan).unwrap_or_else(|e| panic!("{e}"));
+                send(1, b"other");
+                send(0, b"own");
+                serve(&mut lane, &mut probe, 1);
+                let n = groups.len();
+                assert_eq!(probe.seen[0].payload, b"own", "of {n} groups, to {last}");
+            });
+        }
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Port {
             return None;
         }
         let ip = notes.destination.unwrap_or_else(|| self.bound.ip());
-        if !self.groups.let_through(ip, source.ip()) {
+        if !self.groups.let_through(ip, source.ip(), notes.interface) {
             let datagrams = count(payload.len(), segment_bytes) as u64;
             self.counters.drop_many(DropReason::NotForUs, datagrams);
             return None;
