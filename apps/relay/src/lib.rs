@@ -20,6 +20,7 @@ mod check;
 mod command;
 mod console;
 mod desk;
+mod figures;
 mod file;
 mod handover;
 pub mod kernel;
