@@ -356,9 +356,17 @@ impl Book {
     /// # Errors
     /// A worker that has ended, or does not answer.
     pub fn state(&self) -> Result<WorkerState, String> {
+        self.state_with(usize::MAX)
+    }
+
+    /// What every rule has done, with what at least so many outputs have, if there are as many.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub(crate) fn state_with(&self, outputs: usize) -> Result<WorkerState, String> {
         let _turn = self.in_turn()?;
         let mut all = WorkerState::default();
-        for answer in self.order_all(|| Order::State, PATIENCE)? {
+        for answer in self.order_all(|| Order::State(outputs), PATIENCE)? {
             if let Answer::State(state) = answer {
                 all.merge(state);
             }

@@ -71,8 +71,8 @@ pub(crate) enum Order {
     Commit,
     /// Close what was opened for it.
     Abandon,
-    /// Report what every rule has done.
-    State,
+    /// Report what every rule has done, and so many outputs.
+    State(usize),
     /// Share the sockets that rules receive at.
     Share,
     /// Receive no more, and answer when all that was received has left.

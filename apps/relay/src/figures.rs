@@ -3,11 +3,15 @@
 use crate::{book::Book, live::WorkerState};
 use laneway_metrics::{Family, Kind, Page};
 
-/// Outputs whose figures are shown one by one to readers of metrics; of more, `laneway relay status` tells.
+/// Outputs whose figures are shown one by one to readers of metrics; `laneway relay status` has those of all.
 const OUTPUTS_SHOWN_MAX: usize = 1024;
 
 const RULES: Family = Family::gauge("laneway_relay_rules", "Rules in force.");
 const OUTPUTS: Family = Family::gauge("laneway_relay_outputs", "Outputs of all rules.");
+const OUTPUTS_LEFT_OUT: Family = Family::gauge(
+    "laneway_relay_outputs_left_out",
+    "Outputs beyond the first 1024, whose own figures are not on this page.",
+);
 const RULE_DATAGRAMS: Family = Family::counter(
     "laneway_relay_rule_datagrams_total",
     "Datagrams received by the rule's input, by rule.",
@@ -43,16 +47,22 @@ pub(crate) fn add(book: &Book, page: &mut Page) {
     let outputs: usize = rules.iter().map(|(_, rule)| rule.outputs.len()).sum();
     page.add(&RULES, &[], rules.len() as u64);
     page.add(&OUTPUTS, &[], outputs as u64);
+    page.add(&OUTPUTS_LEFT_OUT, &[], outputs.saturating_sub(OUTPUTS_SHOWN_MAX) as u64);
     // Each may cost the worker a system call, and datagrams wait meanwhile.
-    if outputs <= OUTPUTS_SHOWN_MAX
-        && let Ok(state) = book.state()
-    {
+    if let Ok(state) = book.state_with(OUTPUTS_SHOWN_MAX) {
         figures(&state, page);
     }
 }
 
-/// What every rule and output has done, as figures.
+/// What every rule has done, and as many outputs as are shown, as figures.
 fn figures(state: &WorkerState, page: &mut Page) {
+    // Classes are powers of two: 1, 2 to 3, 4 to 7.
+    let limits = (1..).map(|class| f64::from(2u32.pow(class) - 1));
+    let buckets: Vec<(f64, u64)> = limits.zip(state.batches.iter().copied()).collect();
+    // A kernel half is shown none.
+    let shown = if state.reads > 0 { state.datagrams } else { 0 };
+    page.add_histogram(&BATCHES, &[], &buckets, 0, shown as f64);
+    let mut outputs_left = OUTPUTS_SHOWN_MAX;
     for rule in &state.rules {
         let id = rule.id.to_string();
         let of_rule = [("rule", id.as_str()), ("name", rule.name.as_deref().unwrap_or_default())];
@@ -66,7 +76,9 @@ fn figures(state: &WorkerState, page: &mut Page) {
             let sum = rule.delays.sum_ns as f64 / 1e9;
             page.add_histogram(&RULE_DELAYS, &of_rule, &buckets, *beyond, sum);
         }
-        for output in &rule.outputs {
+        let shown = rule.outputs.len().min(outputs_left);
+        outputs_left -= shown;
+        for output in &rule.outputs[..shown] {
             let by = output.interface.as_deref().unwrap_or_default();
             let of_output = [
                 ("rule", id.as_str()),
@@ -85,10 +97,4 @@ fn figures(state: &WorkerState, page: &mut Page) {
             page.add(&INTERFACE_DROPS, &[("interface", interface), ("reason", reason)], *n);
         }
     }
-    // Classes are powers of two: 1, 2 to 3, 4 to 7.
-    let limits = (1..).map(|class| f64::from(2u32.pow(class) - 1));
-    let buckets: Vec<(f64, u64)> = limits.zip(state.batches.iter().copied()).collect();
-    // A kernel half is shown none.
-    let shown = if state.reads > 0 { state.datagrams } else { 0 };
-    page.add_histogram(&BATCHES, &[], &buckets, 0, shown as f64);
 }

@@ -263,14 +263,15 @@ impl Relay {
         self.rules[*self.by_id.get(&id)? as usize].as_deref()
     }
 
-    /// What every rule has done.
-    fn state(&self, ports: &mut impl DatagramPorts) -> WorkerState {
+    /// What every rule has done, and so many outputs: each may cost a system call, and datagrams wait meanwhile.
+    fn state(&self, ports: &mut impl DatagramPorts, outputs_max: usize) -> WorkerState {
+        let mut left = outputs_max;
         let rules = self.rules.iter().flatten();
         let rules = rules.map(|live| {
-            let seat = self.seats.get(live.seat);
-            live.state(seat.and_then(|seat| seat.berth.waits.as_deref()), |port| {
-                ports.counters(port)
-            })
+            let waits = self.seats.get(live.seat).and_then(|seat| seat.berth.waits.as_deref());
+            let shown = live.outputs.len().min(left);
+            left -= shown;
+            live.state(waits, shown, |port| ports.counters(port))
         });
         let rules = rules.collect();
         let Fates { no_rule, other_source, .. } = self.fates;
@@ -363,9 +364,10 @@ impl Live {
     fn state(
         &self,
         waits: Option<&str>,
+        shown: usize,
         mut counters: impl FnMut(PortId) -> Counters,
     ) -> RuleState {
-        let outputs = self.rule.outputs.iter().zip(&self.outputs).map(|(output, exit)| {
+        let outputs = self.rule.outputs.iter().zip(&self.outputs[..shown]).map(|(output, exit)| {
             let mut counted = exit.berth.port.map(&mut counters).unwrap_or_default();
             exit.past.iter().for_each(|past| counted.merge(past));
             counted.drop_many(DropReason::Sampled, exit.sampled_out);

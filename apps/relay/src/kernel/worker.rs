@@ -121,7 +121,7 @@ impl KernelWorker {
 
     fn carry_out(&mut self, order: Order, maps: &dyn KernelMaps) -> Answer {
         match order {
-            Order::State => match self.relay.report(maps, false) {
+            Order::State(_) => match self.relay.report(maps, false) {
                 Ok(()) => Answer::State(self.state()),
                 Err(error) => Answer::Failed(self.fails(error)),
             },

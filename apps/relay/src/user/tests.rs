@@ -39,6 +39,8 @@ struct Recorded {
     rounds: usize,
     /// Ports opened and closed, groups joined and left.
     calls: usize,
+    /// How often what a port counted was asked for.
+    asked: usize,
 }
 
 impl Lane for Recorded {
@@ -58,6 +60,7 @@ impl Lane for Recorded {
         unreachable!("no test asks")
     }
     fn counters(&mut self, _: PortId) -> Counters {
+        self.asked += 1;
         Counters::default()
     }
 }
@@ -593,7 +596,7 @@ impl ByHand {
     }
 
     fn state(&mut self) -> WorkerState {
-        self.relay.state(&mut self.lane)
+        self.relay.state(&mut self.lane, usize::MAX)
     }
 }
 
@@ -661,6 +664,26 @@ fn one_change_among_a_thousand_touches_the_ports_of_its_rule_alone() {
     // Rule 500 is as it was: one output more; the last rule's eight outputs and its group less.
     assert_eq!(by_hand.lane.calls - calls, 2 + 2 + 8 + 1);
     assert_eq!(ports - by_hand.lane.ports.len(), 8);
+}
+
+#[test]
+fn a_page_has_every_rule_and_as_many_outputs_as_are_shown() {
+    for (of_the_last, left_out) in [(0, 0), (1, 1), (76, 76)] {
+        let mut rules = many(1, 1024, 1);
+        rules.extend(many(2, of_the_last.max(1), 1).pop().filter(|_| of_the_last > 0));
+        let n = rules.len();
+        let run = Run::of(rules, Recorded::default());
+        let mut page = laneway_metrics::Page::new();
+        crate::figures::add(&run.book, &mut page);
+        let text = page.render();
+        let count = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(count("laneway_relay_rule_datagrams_total{"), n);
+        assert_eq!(count("laneway_relay_batch_datagrams_count "), 1);
+        assert_eq!(count("laneway_relay_output_sent_total{"), 1024);
+        assert!(text.contains(&format!("\nlaneway_relay_outputs_left_out {left_out}\n")), "{text}");
+        let (_, lane) = run.end();
+        assert_eq!(lane.asked, 1024, "more are not asked for");
+    }
 }
 
 #[test]

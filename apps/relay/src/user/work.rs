@@ -196,9 +196,9 @@ impl Relay {
 
     fn begin(&mut self, order: Order, waiting: Work, ports: &mut impl DatagramPorts) {
         match (order, waiting) {
-            (Order::State, waiting) => {
+            (Order::State(outputs_max), waiting) => {
                 self.work = waiting;
-                let state = self.state(ports);
+                let state = self.state(ports, outputs_max);
                 self.mailbox.answer(Answer::State(state));
             }
             (Order::Share, waiting) => {
