@@ -13,7 +13,7 @@ use std::{
     borrow::Cow,
     cell::OnceCell,
     collections::HashMap,
-    net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
+    net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
 };
 
 /// Rules of a set.
@@ -243,8 +243,8 @@ fn wrong_input(input: &Input, policy: &Policy) -> Option<String> {
                 "{group} is no group (224.0.0.0/4, ff00::/8); for an address of ours use `address`"
             ));
         }
-        if is_local_group(group) && !policy.local_groups {
-            return Some(local_group(group));
+        if let Some(why) = wrong_group(group, &input.interface, policy) {
+            return Some(why);
         }
     }
     if let Some(address) = input.address.filter(|ip| ip.is_multicast() || ip.is_unspecified()) {
@@ -285,8 +285,8 @@ fn wrong_output(output: &Output, rule: &Rule, machine: &Machine<'_>) -> Option<S
         return Some(format!("{ip} is neither a host nor a group"));
     }
     if ip.is_multicast() {
-        if is_local_group(ip) && !policy.local_groups {
-            return Some(local_group(ip));
+        if let Some(why) = wrong_group(ip, &output.interface, policy) {
+            return Some(why);
         }
     } else if !policy.allow.iter().any(|network| holds(*network, ip)) {
         return Some(format!(
@@ -342,19 +342,34 @@ fn wrong_interface(interface: &Option<String>, policy: &Policy) -> Option<String
     ))
 }
 
-/// The blocks that routers keep for their own protocols (RFC 5771, section 4; RFC 4291, section 2.7).
-fn is_local_group(group: IpAddr) -> bool {
-    match group {
-        IpAddr::V4(group) => group.octets()[..3] == [224, 0, 0],
-        IpAddr::V6(group) => group.segments()[0] & 0xff0f == 0xff02,
-    }
-}
+/// The interface that a machine has for itself.
+const LOOPBACK: &str = "lo";
 
-fn local_group(group: IpAddr) -> String {
-    format!(
-        "{group} belongs to the protocols of one network and is never routed; `local_groups = true` in the file or \
-         --local-groups relays it all the same"
-    )
+fn wrong_group(group: IpAddr, interface: &Option<String>, policy: &Policy) -> Option<String> {
+    // The blocks that routers keep for their own protocols (RFC 5771, section 4; RFC 4291, section 2.7).
+    let is_local = match group {
+        IpAddr::V4(group) => group.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(group) => {
+            let [first, rest @ ..] = group.segments();
+            let scope = first & 0xf;
+            // Scope 0 is reserved, scope 1 is of one interface: the kernel drops both where they would leave
+            // (ip6_finish_output2), and counts them as sent.
+            if scope == 0 || scope == 1 && interface.as_deref() != Some(LOOPBACK) {
+                let [a, b, c, d, e, f, g] = rest;
+                let wider = Ipv6Addr::from([first & 0xfff0 | 5, a, b, c, d, e, f, g]);
+                return Some(format!(
+                    "{group} has scope {scope}, and nothing of that scope leaves an interface; use a wider one, as {wider}"
+                ));
+            }
+            scope == 2
+        }
+    };
+    (is_local && !policy.local_groups).then(|| {
+        format!(
+            "{group} belongs to the protocols of one network and is never routed; `local_groups = true` in the file or \
+             --local-groups relays it all the same"
+        )
+    })
 }
 
 /// Whether an address lies in a network.

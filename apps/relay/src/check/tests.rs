@@ -89,6 +89,33 @@ fn what_is_wrong_is_reported_with_the_place_the_value_and_what_to_try() {
 }
 
 #[test]
+fn a_group_whose_scope_is_an_interface_is_refused_but_on_loopback() {
+    let local = Policy { local_groups: true, ..policy() };
+    for (group, interface, says) in [
+        ("ff00::7", "eth1", "scope 0"),
+        ("ff10::7", "lo", "use a wider one, as ff15::7"),
+        ("ff01::7", "eth1", "scope 1"),
+        ("ff31::8000:7", "eth1", "use a wider one, as ff35::8000:7"),
+        ("ff01::7", "lo", ""),
+        ("ff02::7", "eth1", ""),
+        ("ff05::7", "eth1", ""),
+        ("239.1.1.7", "eth1", ""),
+    ] {
+        let to = SocketAddr::new(group.parse().unwrap(), 5000);
+        let there = format!(r#""interface":"{interface}""#);
+        let input = PLAIN.replace("239.1.1.1", group).replace(r#""interface":"eth1""#, &there);
+        let output = PLAIN
+            .replace("239.2.2.2:5000", &to.to_string())
+            .replace(r#""interface":"eth3""#, &there);
+        for text in [input, output] {
+            let why = check(&[&rule(&text)], &local).err().map(|why| why.to_string());
+            let why = why.unwrap_or_default();
+            assert!(why.contains(says) && why.is_empty() == says.is_empty(), "{text}: {why}");
+        }
+    }
+}
+
+#[test]
 fn a_loop_over_two_rules_and_one_through_an_address_of_ours_are_refused() {
     let there = PLAIN.replace("239.2.2.2:5000", "239.1.1.1:5000");
     let back = r#"{"input":{"interface":"eth3","group":"239.1.1.1","port":5000},
