@@ -294,21 +294,22 @@ impl Relay {
         order.clear();
         let input = batch.first().and_then(|first| seats.of_port(first.ingress));
         // Most batches have one group and one sender.
-        let mut last: Option<(IpAddr, IpAddr, u32)> = None;
+        let mut last: Option<((IpAddr, bool, IpAddr), u32)> = None;
         for (at, datagram) in batch.iter().enumerate() {
             let (to, from) = (datagram.destination.ip(), datagram.source.ip());
-            if let Some((.., rule)) = last.filter(|last| (last.0, last.1) == (to, from)) {
+            let ends = (to, datagram.is_broadcast, from);
+            if let Some((_, rule)) = last.filter(|last| last.0 == ends) {
                 order.push((rule, at as u32));
                 continue;
             }
-            let about = input.map_or(&[][..], |input| input.about(to));
+            let about = input.map_or(&[][..], |input| input.about(to, datagram.is_broadcast));
             let admitted = about.iter().copied().find(|slot| {
                 let live = rules[*slot as usize].as_ref();
                 live.is_some_and(|live| admits(&live.rule.input.sources, from))
             });
             match admitted {
                 Some(rule) => {
-                    last = Some((to, from, rule));
+                    last = Some((ends, rule));
                     order.push((rule, at as u32));
                 }
                 None if about.is_empty() => {

@@ -428,11 +428,11 @@ impl Seat {
         })
     }
 
-    /// The rules about what is sent there.
-    pub(super) fn about(&self, destination: IpAddr) -> &[u32] {
+    /// The rules about what is sent there. The broadcast address of a network is none of ours, unless a rule names it.
+    pub(super) fn about(&self, destination: IpAddr, is_broadcast: bool) -> &[u32] {
         match self.exact.get(&destination) {
             Some(rules) => rules,
-            None if destination.is_multicast() => &[],
+            None if is_broadcast || destination.is_multicast() => &[],
             None => &self.any,
         }
     }

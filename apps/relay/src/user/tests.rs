@@ -285,6 +285,30 @@ fn outputs_are_outside_and_datagrams_inside_in_their_order() {
 }
 
 #[test]
+fn a_broadcast_is_sent_to_no_address_of_ours_unless_a_rule_names_it() {
+    let shown = |input: &str| {
+        let run = Run::of(inputs(&[input]), Recorded::default());
+        run.book.state().expect("it answers behind its first order");
+        let mut relay = run.end().0;
+        let at = input_of(&relay);
+        let to = |to| datagram(b"x", to, "192.0.2.7:1", at);
+        let all = |to_all| Datagram { is_broadcast: true, ..to(to_all) };
+        // The same address may be a host's on another interface.
+        let batch = [
+            to("192.0.2.255:5000"),
+            all("192.0.2.255:5000"),
+            all("255.255.255.255:5000"),
+            to("192.0.2.1:5000"),
+        ];
+        relay.on_datagrams(&batch, Turn::default(), &mut Sent::default());
+        (relay.fates().relayed, relay.fates().no_rule)
+    };
+    assert_eq!(shown(FAMILY), (2, 2));
+    assert_eq!(shown("'address':'192.0.2.255','port':5000,'interface':'eth1'"), (2, 2));
+    assert_eq!(shown(GROUP), (0, 4));
+}
+
+#[test]
 fn a_delay_ends_behind_the_sends_of_its_round() {
     let (mut relay, _) = relay(TWO);
     let at = input_of(&relay);
@@ -452,7 +476,7 @@ fn of_two_sockets_at_one_place_a_rule_about_hosts_has_the_one_that_is_given_what
         let last = open.iter().max_by_key(|port| port.0).expect("two");
         let seat = seats.of_port(*last).expect("it is open");
         assert_eq!(
-            (open.len(), seat.about([192, 0, 2, 1].into()).len()),
+            (open.len(), seat.about([192, 0, 2, 1].into(), false).len()),
             (2, 1),
             "eth1 is {index}"
         );
