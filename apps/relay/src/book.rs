@@ -12,7 +12,7 @@
 //! there is one; the set that is in force has passed the check as a whole.
 
 use crate::{
-    check::{Policy, check},
+    check::{Policy, check, check_sources},
     desk::{Answer, Change, InForce, Mailbox, NoAnswer, Order, SharedInput, Waiting},
     live::WorkerState,
     rule::{Rule, RuleId},
@@ -97,6 +97,7 @@ impl Book {
     /// What is wrong with the set.
     pub fn new(rules: Vec<Rule>, policy: Policy, workers: usize) -> Result<Book, String> {
         check(&rules.iter().collect::<Vec<_>>(), &policy).map_err(|why| why.to_string())?;
+        check_sources(&rules, &policy)?;
         let workers = (0..workers.max(1)).map(|_| Arc::new(Mailbox::default())).collect();
         let rules = by_id(rules);
         let book = Book {
@@ -297,6 +298,7 @@ impl Book {
         let gone: Vec<RuleId> = gone.map(|(id, _)| *id).collect();
         let come = next.iter().filter(|(id, rule)| now.get(id) != Some(rule));
         let come: Vec<(RuleId, &Arc<Rule>)> = come.map(|(id, rule)| (*id, rule)).collect();
+        check_sources(come.iter().map(|(_, rule)| &***rule), &self.policy)?;
         let waiting = if waits { Waiting::Any } else { Waiting::Known(Arc::clone(&now)) };
         let shares = self.shares(&gone, come.iter().map(|(_, rule)| *rule), &waiting);
         let asked: Vec<usize> = (0..shares.len()).filter(|at| !shares[*at].is_empty()).collect();

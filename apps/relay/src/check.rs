@@ -6,6 +6,7 @@
 use crate::{
     rule::{Full, Input, Output, Rule, RuleId},
     sockets::{InTheWay, Sockets},
+    user::in_rule,
 };
 use laneway_core::PortId;
 use laneway_linux::{Cidr, LinkWatch, Links};
@@ -108,11 +109,10 @@ impl Machine<'_> {
         by_name.or(by_scope).is_none() || by_name == Some(true) || by_scope == Some(true)
     }
 
-    /// Whether an output sends to an address of ours.
-    fn is_own(&self, output: &Output) -> bool {
-        let ip = output.destination.ip();
+    /// Whether an address is ours where `output` is; a link-local one may come with a scope.
+    fn is_own(&self, ip: IpAddr, scope: Option<u32>, output: &Output) -> bool {
         let named = || self.index(output.interface.as_deref()?);
-        let link = if is_link_local(ip) { scope(output.destination).or_else(named) } else { None };
+        let link = if is_link_local(ip) { scope.or_else(named) } else { None };
         self.policy.own.contains(&ip) || (self.policy.is_own)(ip, link)
     }
 }
@@ -451,7 +451,9 @@ fn meets(output: &Output, input: &Input, machine: &Machine<'_>) -> bool {
         Some(group) if group.is_multicast() => group == ip && machine.may_share_link(output, input),
         // What goes to an address of ours never leaves the machine, whichever interface is named.
         Some(any) if any.is_unspecified() => {
-            any.is_ipv4() == ip.is_ipv4() && !ip.is_multicast() && machine.is_own(output)
+            any.is_ipv4() == ip.is_ipv4()
+                && !ip.is_multicast()
+                && machine.is_own(ip, scope(output.destination), output)
         }
         // A neighbour on another link may have the link-local address that is ours here.
         Some(address) => {
@@ -459,6 +461,35 @@ fn meets(output: &Output, input: &Input, machine: &Machine<'_>) -> bool {
         }
         None => false,
     }
+}
+
+/// Checks that rules which come send from addresses of ours, where no kernel looks at what is sent. Those in force are
+/// not asked again: an address that goes must not keep other changes out.
+///
+/// # Errors
+/// The first source that is none, with its rule and output.
+pub(crate) fn check_sources<'a>(
+    come: impl IntoIterator<Item = &'a Rule>,
+    policy: &Policy,
+) -> Result<(), String> {
+    if policy.interfaces.is_none() {
+        return Ok(());
+    }
+    let machine = Machine { policy, links: OnceCell::new() };
+    for rule in come {
+        for output in &rule.outputs {
+            let Some(source) = output.source else { continue };
+            if !machine.is_own(source, None, output) {
+                let why = format!(
+                    "output {}: source {source} is no address of ours; leave it out, or begin the run with \
+                     --address {source}/BITS@IFACE",
+                    output.destination
+                );
+                return Err(in_rule(rule, why));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Refuses every way round, over however many rules.

@@ -197,6 +197,44 @@ fn a_run_without_routes_takes_rules_that_name_its_interfaces_and_no_others() {
     run.end();
 }
 
+thread_local! {
+    /// The address that the kernel of a test has.
+    static KERNELS: Cell<[u8; 4]> = const { Cell::new([203, 0, 113, 7]) };
+}
+
+#[test]
+fn a_rule_that_comes_sends_from_an_address_of_ours_where_no_kernel_looks() {
+    let is_own = |ip: IpAddr, _: Option<u32>| ip == IpAddr::from(KERNELS.get());
+    let interfaces = Some(["in0", "out0"].map(str::to_owned).to_vec());
+    let own = vec![[203, 0, 113, 1].into()];
+    let stack = Policy { interfaces, own, is_own, socket_workers: 0, ..policy() };
+    let from = |n: u16, source: u8| {
+        let mut rule = many(n + 1, 1, 1).remove(usize::from(n));
+        rule.outputs[0].source = Some([203, 0, 113, source].into());
+        rule
+    };
+    let why = Book::new(vec![from(0, 8)], stack.clone(), 1).err().expect("another host's");
+    for part in ["239.1.0.0:5000 on in0", "output 192.0.2.1:6000", "source 203.0.113.8"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let book = Book::new(vec![from(0, 1), from(1, 7)], stack, 1).expect("ours and the kernel's");
+    let run = Run::by(book, Recorded::default());
+    for refused in [
+        run.book.add(vec![from(2, 8)], false),
+        run.book.replace(vec![from(0, 1), from(1, 8)], false),
+    ] {
+        let why = refused.expect_err("another host's");
+        assert!(why.contains("source 203.0.113.8"), "{why}");
+    }
+    // The kernel has it no longer, and other rules come beside the one that has it.
+    KERNELS.set([203, 0, 113, 9]);
+    run.book.add(many(4, 1, 1).split_off(3), false).expect("it has none");
+    assert_eq!(run.book.rules().len(), 3);
+    run.end();
+    // Where the kernel sends, it looks itself.
+    Book::new(vec![from(0, 8)], policy(), 1).expect("it may be bound");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Whatever comes and goes in whichever order: behind the last change what is open is what is wanted and there.
