@@ -36,14 +36,25 @@ const CEASE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Book {
     policy: Policy,
     workers: Vec<Arc<Mailbox>>,
-    /// Only the holder of this may give orders and wait for answers. True when every worker has the
-    /// rules that it begins with: until then there is an order that no caller has waited for.
-    turn: Mutex<bool>,
+    /// Only the holder of this may give orders and wait for answers.
+    turn: Mutex<Phase>,
     /// Changed by the holder of the turn. Never held while a caller waits for a worker: a worker that begins asks
     /// for the rules itself.
     rules: Mutex<Arc<InForce>>,
     /// How many sets have been in force.
     generation: AtomicU64,
+}
+
+/// How far a run is with its rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// There is an order that no caller has waited for.
+    #[default]
+    Beginning,
+    /// Every worker has the rules that it begins with.
+    Begun,
+    /// Another relay has them, and changes them from now on.
+    Over,
 }
 
 /// What a relay has, for its successor.
@@ -56,23 +67,25 @@ pub(crate) struct Share {
     pub(crate) inputs: Option<Vec<Vec<SharedInput>>>,
 }
 
-/// A relay that receives nothing. What it had received has left. It receives again when this is dropped.
-pub(crate) struct Ceased<'a> {
+/// A relay whose rules do not change until this is dropped. Where it has ceased, it receives nothing, and what it had
+/// received has left; then it receives again.
+pub(crate) struct Kept<'a> {
     book: &'a Book,
-    _turn: MutexGuard<'a, bool>,
-    is_over: bool,
+    turn: MutexGuard<'a, Phase>,
+    has_ceased: bool,
 }
 
-impl Ceased<'_> {
-    /// Another relay receives from now on.
+impl Kept<'_> {
+    /// Another relay has the rules, and receives, from now on: here nothing changes any more, not even for callers that
+    /// wait for their turn already.
     pub(crate) fn over(mut self) {
-        self.is_over = true;
+        *self.turn = Phase::Over;
     }
 }
 
-impl Drop for Ceased<'_> {
+impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
+        if self.has_ceased && *self.turn != Phase::Over {
             // A worker that has ended receives no more anyway.
             let _ = self.book.order_all(|| Order::Receive, PATIENCE);
         }
@@ -120,14 +133,18 @@ impl Book {
         Arc::clone(&self.workers[worker])
     }
 
-    fn in_turn(&self) -> Result<MutexGuard<'_, bool>, String> {
+    fn in_turn(&self) -> Result<MutexGuard<'_, Phase>, String> {
         // A turn that ended in a panic had put nothing in force, or all.
-        let mut has_begun = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*has_begun {
-            (0..self.workers.len()).try_for_each(|worker| self.done(worker))?;
-            *has_begun = true;
+        let mut phase = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match *phase {
+            Phase::Beginning => {
+                (0..self.workers.len()).try_for_each(|worker| self.done(worker))?;
+                *phase = Phase::Begun;
+            }
+            Phase::Begun => {}
+            Phase::Over => return Err("another relay has taken over; ask that one".to_owned()),
         }
-        Ok(has_begun)
+        Ok(phase)
     }
 
     fn in_force(&self) -> Arc<InForce> {
@@ -246,20 +263,28 @@ impl Book {
         Ok(Share { rules, generation, inputs: inputs.collect() })
     }
 
-    /// Has every worker receive no more, and waits until what it received has left. The rules do not change
-    /// meanwhile.
+    /// Keeps the rules as they were shared.
     ///
     /// # Errors
-    /// They have changed since they were shared, or something does not leave; then everything goes on.
-    pub(crate) fn cease(&self, generation: u64) -> Result<Ceased<'_>, String> {
+    /// They have changed since.
+    pub(crate) fn keep(&self, generation: u64) -> Result<Kept<'_>, String> {
         let turn = self.in_turn()?;
         if self.generation.load(Ordering::Relaxed) != generation {
             return Err("its rules have changed meanwhile; try again".to_owned());
         }
-        let ceased = Ceased { book: self, _turn: turn, is_over: false };
+        Ok(Kept { book: self, turn, has_ceased: false })
+    }
+
+    /// Keeps the rules, has every worker receive no more, and waits until what it received has left.
+    ///
+    /// # Errors
+    /// The rules have changed since they were shared, or something does not leave; then everything goes on.
+    pub(crate) fn cease(&self, generation: u64) -> Result<Kept<'_>, String> {
+        let mut kept = self.keep(generation)?;
+        kept.has_ceased = true;
         self.order_all(|| Order::Cease, CEASE_PATIENCE)
             .map_err(|why| format!("what it has received does not leave, so it goes on: {why}"))?;
-        Ok(ceased)
+        Ok(kept)
     }
 
     /// Has every worker receive from the sockets that it was handed.

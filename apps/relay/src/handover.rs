@@ -14,7 +14,7 @@
 //! What must always hold: at no time do two processes take from one socket, but where a successor's report is late:
 //! then this relay has gone on, and the report ends it. One successor at a time has an offer. Whatever the successor
 //! does instead of its next line, be it to die, this relay goes on. Where this relay dies in the middle, the successor
-//! has what it needs, and goes on with it.
+//! has what it needs, and goes on with it. A change of rules that this relay answers as done is the successor's, too.
 //!
 //! On lanes without sockets of the kernel's own the successor is given the rules alone, this relay ends first, and
 //! what arrives in between is lost; the offer says so.
@@ -293,7 +293,12 @@ impl Predecessor {
         let this = Arc::clone(self);
         LineAnswer::Streamed(Box::new(move |writer| {
             if !last.with_sockets {
+                let kept = match this.book.keep(offer) {
+                    Ok(kept) => kept,
+                    Err(why) => return writer.write(&json!({ "error": why }).to_string()),
+                };
                 writer.write(&json!({ "ends": true }).to_string())?;
+                kept.over();
                 this.follow(last);
                 // The conversation ends when the run has.
                 writer.reaction(END_WAIT);

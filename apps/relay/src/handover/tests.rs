@@ -53,6 +53,11 @@ struct Running {
 
 impl Running {
     fn new() -> Running {
+        Running::with(Duration::from_millis(20))
+    }
+
+    /// One that waits so long for a successor's report.
+    fn with(take_wait: Duration) -> Running {
         let book = Arc::new(Book::new(Vec::new(), Policy::default(), 1).expect("an empty set"));
         let (mailbox, is_over) = (book.mailbox(0), Arc::new(AtomicBool::new(false)));
         let over = Arc::clone(&is_over);
@@ -81,7 +86,7 @@ impl Running {
             }),
             last: Mutex::default(),
             succession: Arc::default(),
-            take_wait: Duration::from_millis(20),
+            take_wait,
         });
         let (_socket, path) = served(Arc::new(Speaks(Arc::clone(&predecessor))));
         Running { predecessor, ends, path, _socket, is_over, worker: Some(worker) }
@@ -113,8 +118,18 @@ impl Answerer for Speaks {
 }
 
 fn ask(path: &Path) -> Result<Successor, String> {
-    let asked = Asked { format: FORMAT, workers: 1, sockets: true, control: false };
+    ask_with(path, true)
+}
+
+fn ask_with(path: &Path, sockets: bool) -> Result<Successor, String> {
+    let asked = Asked { format: FORMAT, workers: 1, sockets, control: false };
     Successor::ask(path, &asked)
+}
+
+/// A rule that needs no permission.
+fn rule() -> Rule {
+    let text = r#"{"input":{"group":"239.1.1.1","port":5000},"outputs":[{"destination":"239.2.2.2:5000"}]}"#;
+    serde_json::from_str(text).expect("a rule")
 }
 
 fn offer() -> Offer {
@@ -235,5 +250,35 @@ fn a_late_report_ends_the_relay_unless_its_rules_have_changed_meanwhile() {
             assert_eq!(late.taken(), Ok(()));
         }
         assert_eq!(relay.ends(), u32::from(!has_changed));
+    }
+}
+
+#[test]
+fn a_change_that_waits_for_its_turn_when_another_takes_over_is_refused() {
+    for sockets in [true, false] {
+        // Until the successor reports, however slow this machine is.
+        let relay = Running::with(Duration::from_secs(60));
+        let mut next = ask_with(&relay.path, sockets).expect("an offer");
+        assert_eq!(next.take(), Ok(Taken::Whole));
+        let book = Arc::clone(&relay.predecessor.book);
+        let change = thread::spawn(move || book.add(vec![rule()], false));
+        if sockets {
+            assert_eq!(next.taken(), Ok(()));
+        }
+        let why = change.join().expect("it does not panic").expect_err("another has the rules");
+        assert!(why.contains("another relay has taken over"), "{why}");
+        assert_eq!(relay.predecessor.book.rules().len(), 0);
+    }
+}
+
+#[test]
+fn a_relay_whose_rules_have_changed_since_they_were_shared_does_not_end() {
+    for sockets in [true, false] {
+        let relay = Running::new();
+        let mut next = ask_with(&relay.path, sockets).expect("an offer");
+        relay.predecessor.book.add(vec![rule()], false).expect("it goes on");
+        let why = next.take().expect_err("the other has other rules");
+        assert!(why.contains("have changed") && relay.ends() == 0, "{why}");
+        relay.predecessor.book.add(Vec::new(), false).expect("it goes on");
     }
 }
