@@ -9,7 +9,8 @@ use crate::{
     file::RuleFile,
     handover::{Asked, FORMAT, Successor},
     kernel::resolve,
-    kind::{RelayKind, RelayReport, RelayRun},
+    kind::{RelayKind, RelayRun},
+    report::RelayReport,
     rule::{Input, Output, Rule},
     verb,
 };

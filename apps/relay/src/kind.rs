@@ -7,13 +7,14 @@
 use crate::{
     book::Book,
     kernel::{KernelRelay, KernelRules, KernelWorker, resolve::Wire},
+    report::{NAME, RelayReport},
     talks::Talks,
-    user::{Copies, Fates, Relay},
+    user::Relay,
 };
 use laneway_core::{KernelApp, KernelHalf, LaneError};
 use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Forbidden, KernelOffer, LaneFacts, NoApp, Own, Place,
-    RaceFacts, Report, RunReport, Service, Shape,
+    RaceFacts, RunReport, Service, Shape,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,39 +44,9 @@ impl RelayRun {
     }
 }
 
-/// What became of a worker's datagrams and of their copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RelayReport {
-    /// Of what it was shown.
-    pub fates: Fates,
-    /// Of what its rules asked for.
-    pub copies: Copies,
-    /// What a kernel half left to the kernel for other reasons, by name.
-    pub passed: BTreeMap<&'static str, u64>,
-    /// Why the rules that it began with could not be had, or the kernel's maps not be read or written.
-    pub failure: Option<String>,
-}
-
-impl Report for RelayReport {
-    fn merge(&mut self, other: &RelayReport) {
-        self.fates.merge(&other.fates);
-        self.copies.merge(&other.copies);
-        other.passed.iter().for_each(|(why, n)| *self.passed.entry(why).or_default() += n);
-        if self.failure.is_none() {
-            self.failure.clone_from(&other.failure);
-        }
-    }
-
-    fn failure(&self) -> Option<LaneError> {
-        let why = self.failure.clone()?;
-        let name = RelayKind::FACTS.name.to_owned();
-        Some(LaneError::Input { lane: name, name: "the rules".to_owned(), why })
-    }
-}
-
 impl AppKind for RelayKind {
     const FACTS: AppFacts = AppFacts {
-        name: "relay",
+        name: NAME,
         about: "copies UDP datagrams of groups and hosts to groups and hosts, by rules changed while it runs",
         race: RaceFacts::COPIED,
     };

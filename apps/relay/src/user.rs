@@ -15,6 +15,7 @@
 //! allocated.
 
 mod berth;
+mod leftover;
 mod seats;
 mod work;
 
@@ -29,14 +30,15 @@ use laneway_core::{
     Turn,
 };
 use laneway_linux::{Links, chosen_interface};
-use seats::{SeatId, Seats};
+use leftover::{Leftover, SeatId};
+use seats::Seats;
 use std::{
     collections::{BTreeMap, HashMap},
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::Arc,
 };
-use work::{Begun, Leftover, Look, Work};
+use work::{Begun, Look, Work};
 
 /// Batches are counted by powers of two up to this one, 2^15 datagrams.
 const BATCH_CLASSES: usize = 16;

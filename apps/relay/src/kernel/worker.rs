@@ -17,15 +17,15 @@ use super::{
 };
 use crate::{
     desk::{Answer, Change, Mailbox, Order},
-    kind::{RelayKind, RelayReport},
     live::{Delays, OutputState, RuleState, WorkerState},
+    report::{NAME, RelayReport},
     rule::{Rule, RuleId},
     user::{Copies, Fates, in_rule},
 };
 use laneway_core::{
     App, Bell, Counters, KernelApp, KernelHalf, KernelMaps, LaneError, Membership, Turn,
 };
-use laneway_kinds::{AppKind, Conclude, GroupHolder, LinkAddresses, RunReport};
+use laneway_kinds::{Conclude, GroupHolder, LinkAddresses, RunReport};
 use laneway_linux::Links;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -99,8 +99,7 @@ impl KernelWorker {
             let socket = UdpSocket::bind((any, 0))?;
             Ok((socket.local_addr()?.port(), socket))
         };
-        let name = RelayKind::FACTS.name;
-        let failed = |e| LaneError::os(name, "hold a port to send from", e, "raise `ulimit -n`");
+        let failed = |e| LaneError::os(NAME, "hold a port to send from", e, "raise `ulimit -n`");
         let (v4, four) = hold(Ipv4Addr::UNSPECIFIED.into()).map_err(failed)?;
         let (v6, six) = hold(Ipv6Addr::UNSPECIFIED.into()).map_err(failed)?;
         mailbox.attend(bell);

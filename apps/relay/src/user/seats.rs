@@ -5,7 +5,7 @@
 
 use super::{
     berth::{Berth, is_absent},
-    work::Leftover,
+    leftover::{Leftover, SeatId},
 };
 use crate::{
     desk::SharedInput,
@@ -17,10 +17,6 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
 };
-
-/// The number of a seat, never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct SeatId(u64);
 
 /// A port that receives, with the rules about what it receives.
 #[derive(Debug)]

@@ -13,13 +13,13 @@ use super::{
     Live, Relay,
     berth::{Berth, Need},
     in_rule,
-    seats::SeatId,
+    leftover::{Leftover, SeatId},
 };
 use crate::{
     desk::{Answer, Change, Order, Waiting},
     rule::{Output, Rule, RuleId},
 };
-use laneway_core::{Counters, DatagramPorts, LaneError, Membership, PortId, PortPlan};
+use laneway_core::{Counters, DatagramPorts, LaneError, PortPlan};
 use laneway_linux::Links;
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -65,16 +65,6 @@ pub(super) struct Opened {
     pub(super) berth: Berth,
     /// Which output of the rule with the same id it is.
     pub(super) kept: Option<usize>,
-}
-
-/// What nothing needs any more, and what is still to be done about it.
-pub(super) enum Leftover {
-    /// A rule that has gone.
-    Rule(Box<Live>),
-    /// A port to be closed.
-    Port(PortId),
-    /// A membership to be ended, unless a rule wants it again.
-    Membership(SeatId, Membership),
 }
 
 /// How far ports have been looked at since interfaces changed.
