@@ -204,7 +204,7 @@ pub enum Refused {
         /// The longest.
         max: usize,
     },
-    /// Writes have ended, see [`failed`](crate::Journal::failed).
-    #[error("the journal takes no write any more, because one failed")]
+    /// Writes have ended: one failed, see [`failed`](crate::Journal::failed), or the journal was ended.
+    #[error("the journal takes no write any more, because one failed or it was closed")]
     Failed,
 }

@@ -13,7 +13,7 @@
 //!
 //! Used by the tests of this crate and of crates that store by it; no product code opens one.
 
-use crate::files::{Files, OpenFile};
+use crate::files::{Files, FolderLock, OpenFile};
 use crate::options::Clock;
 use laneway_random::Random;
 use std::collections::BTreeMap;
@@ -396,7 +396,7 @@ impl Files for Disk {
         }
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self) -> io::Result<Option<FolderLock>> {
         if self.is_locked.swap(true, Ordering::Relaxed) {
             return Ok(None);
         }
@@ -413,6 +413,7 @@ impl Files for Disk {
 }
 
 /// Gives the folder back.
+#[derive(Debug)]
 struct Locked(Arc<AtomicBool>);
 
 impl Drop for Locked {

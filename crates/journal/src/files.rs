@@ -10,6 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -19,6 +20,9 @@ use std::path::Path;
 
 /// The file whose lock a running journal holds.
 const LOCK_NAME: &str = "lock";
+
+/// Has a folder for one journal, until it is dropped.
+pub type FolderLock = Box<dyn fmt::Debug + Send + Sync>;
 
 /// The files of one folder.
 pub trait Files: Send {
@@ -62,7 +66,7 @@ pub trait Files: Send {
     ///
     /// # Errors
     /// The folder cannot be written.
-    fn lock(&self) -> io::Result<Option<Box<dyn Send>>>;
+    fn lock(&self) -> io::Result<Option<FolderLock>>;
 
     /// Which start of the machine this is; 0 when that is not known.
     fn boot(&self) -> u64;
@@ -121,11 +125,12 @@ impl Folder {
     /// # Errors
     /// It cannot be made or opened.
     pub fn open(path: &Path) -> io::Result<Folder> {
+        let changed = names_changed(path, |folder| folder.exists());
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(rustix::fs::CWD, path, flags, Mode::empty())?;
-        if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            // The folder's own name; a parent that may not be read is not ours to make durable.
+        for above in changed {
+            // A parent that may not be read is not ours to make durable.
             let _ = File::open(above).and_then(|above| above.sync_all());
         }
         Ok(Folder(folder))
@@ -135,6 +140,23 @@ impl Folder {
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(File::from(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
     }
+}
+
+/// The folders that get a name when `path` is made, from the deepest that `is_there` down: without a sync of each a cut
+/// of the power takes all that is below. Of a path that is there its own parent, because who made it may not have
+/// made its name durable.
+fn names_changed(path: &Path, is_there: impl Fn(&Path) -> bool) -> Vec<&Path> {
+    let mut changed = Vec::new();
+    for made in path.ancestors() {
+        let Some(above) = made.parent() else { break };
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        changed.push(above);
+        if is_there(made) || is_there(above) {
+            break;
+        }
+    }
+    changed.reverse();
+    changed
 }
 
 impl Files for Folder {
@@ -167,7 +189,7 @@ impl Files for Folder {
         Ok(fsync(&self.0)?)
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send>>> {
+    fn lock(&self) -> io::Result<Option<FolderLock>> {
         let file = self.file(LOCK_NAME, OFlags::CREATE)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
@@ -224,5 +246,35 @@ impl OpenFile for File {
 
     fn sync(&mut self) -> io::Result<()> {
         Ok(fdatasync(&*self)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_folder_that_gets_a_name_is_synced() {
+        for (path, there, changed) in [
+            ("data", "", vec!["."]),
+            ("data", "data", vec!["."]),
+            ("a/b/c", "", vec![".", "a", "a/b"]),
+            ("a/b/c", "a", vec!["a", "a/b"]),
+            ("a/b/c", "a/b/c", vec!["a/b"]),
+            ("/a/b/", "", vec!["/", "/a"]),
+            ("/a/b", "/a/b", vec!["/a"]),
+            ("./a", "", vec!["."]),
+            ("/", "/", vec![]),
+        ] {
+            let is_there = |folder: &Path| {
+                [".", "/"].map(Path::new).contains(&folder) || Path::new(there).starts_with(folder)
+            };
+            let changed: Vec<&Path> = changed.into_iter().map(Path::new).collect();
+            assert_eq!(
+                names_changed(Path::new(path), is_there),
+                changed,
+                "{path}, {there} is there"
+            );
+        }
     }
 }

@@ -32,8 +32,12 @@ pub struct Journal {
     appended_bytes: u64,
     /// What may be lost is as much as may be: see [`LOSS_MAX`].
     is_late: bool,
+    /// Whether that is so is not known for this turn.
+    is_unasked: bool,
     /// What is appended is taken, however much waits: there is no later.
     is_ending: bool,
+    /// No record is taken any more.
+    is_over: bool,
     options: Options,
     /// `None` where the writer is run by hand.
     thread: Option<JoinHandle<()>>,
@@ -88,8 +92,8 @@ impl Journal {
         let lock = lock.ok_or_else(|| OpenError::InUse { folder: folder.to_owned() })?;
         let (recovered, past) = recover(&*files, folder, options.shard, &mut restore)?;
         let last = past.last;
-        let shared = Arc::new(Shared::new(last, options.bell.clone()));
-        let writer = Writer::begin(files, folder, lock, Arc::clone(&shared), options.clone(), past);
+        let shared = Arc::new(Shared::new(last, options.bell.clone(), lock));
+        let writer = Writer::begin(files, folder, Arc::clone(&shared), options.clone(), past);
         let writer = writer.map_err(|error| unusable(io::Error::new(error.kind, error.error)))?;
         let bytes = Vec::with_capacity(FILLING_BYTES.min(options.waiting_bytes_max));
         let journal = Journal {
@@ -99,7 +103,9 @@ impl Journal {
             committed: last,
             appended_bytes: 0,
             is_late: false,
+            is_unasked: true,
             is_ending: false,
+            is_over: false,
             options,
             thread: None,
         };
@@ -119,7 +125,7 @@ impl Journal {
             let max = self.record_bytes_max();
             return Err(Refused::TooLong { bytes: record.len(), max });
         }
-        if self.shared.failure().is_some() {
+        if self.shared.failure().is_some() || self.is_over {
             return Err(Refused::Failed);
         }
         if !self.has_room(record.len()) {
@@ -144,16 +150,18 @@ impl Journal {
         if self.is_ending {
             return true;
         }
-        // Once per turn, and again while it is so.
-        if (self.filling.is_empty() || self.is_late) && self.committed > self.durable().0 {
-            self.is_late = self.loses_too_much();
-        } else if self.committed <= self.durable().0 {
+        // Once per turn, whatever an earlier one has left here, and again while there is no room.
+        if self.committed <= self.durable().0 {
             self.is_late = false;
+        } else if self.is_unasked || self.is_late {
+            self.is_late = self.loses_too_much();
+            self.is_unasked = false;
         }
         let bytes = item_bytes(record_bytes);
         if self.has_bytes(bytes) && !self.is_late {
             return true;
         }
+        self.is_unasked = true;
         self.shared.want_room();
         self.has_bytes(bytes) && !self.is_late
     }
@@ -191,10 +199,12 @@ impl Journal {
         self.filling.commands += u64::from(commands);
     }
 
-    /// Hands what was appended to the writer: at the end of every turn. While the writer is busy, the bytes of further
-    /// turns collect for its next write.
+    /// Hands what was appended to the writer: at the end of every turn, also of one that has appended nothing. While
+    /// the writer is busy, the bytes of further turns collect for its next write; a turn too long to be copied behind
+    /// them stays here, and the bell says when the next call can hand it over.
     #[inline]
     pub fn commit(&mut self) {
+        self.is_unasked = true;
         if !self.filling.is_empty() {
             self.hand_over(false);
         }
@@ -282,7 +292,10 @@ impl Journal {
         self.shared.failure().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
-    fn end(&mut self) {
+    /// Does what [`close`](Self::close) does, and keeps the folder: it is another journal's when this value is gone.
+    /// [`failed`](Self::failed) says whether it worked.
+    pub fn end(&mut self) {
+        self.is_over = true;
         if !self.filling.is_empty() {
             self.hand_over(true);
         }
@@ -290,7 +303,7 @@ impl Journal {
         mail.is_closing = true;
         self.shared.wake(mail);
         if let Some(thread) = self.thread.take() {
-            // A panic of the writer is a failure, which `close` reports.
+            // A panic of the writer is a failure, which `failed` reports.
             let _ = thread.join();
         }
     }

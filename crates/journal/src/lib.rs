@@ -16,6 +16,7 @@
 //! * What a start hands over is a beginning of what was appended, without a gap, a change or a repetition.
 //! * What is damaged or cut off is reported: [`Recovered`] where the journal may go on, [`OpenError`] where it may not.
 //! * A write or a sync that failed is not tried again; no further record is taken.
+//! * No other journal has the folder as long as this one is there, failed or not.
 //! * What waits for the writer is bounded; what is beyond is refused, and the bell says when there is room.
 //! * [`Journal::append`] copies, and does nothing else: no system call, no allocation once its buffers have grown.
 //!
@@ -61,7 +62,7 @@ mod snapshot;
 mod writer;
 
 pub use error::{JournalError, OpenError, Refused};
-pub use files::{Files, Folder, OpenFile};
+pub use files::{Files, Folder, FolderLock, OpenFile};
 pub use format::{RECORD_BYTES_MAX, Sequence, Shard};
 pub use journal::Journal;
 pub use options::{Clock, Options, Policy};

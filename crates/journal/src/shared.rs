@@ -10,6 +10,7 @@
 //! Three buffers go round, so that neither side allocates once they have grown. The lock is never held during I/O.
 
 use crate::error::JournalError;
+use crate::files::FolderLock;
 use crate::format::{MARK_BYTES, push_item};
 use crate::snapshot::{SnapshotMail, SnapshotState};
 use laneway_core::Bell;
@@ -163,10 +164,12 @@ pub(crate) struct Shared {
     failure: OnceLock<JournalError>,
     bell: Option<Bell>,
     pub(crate) tallies: Tallies,
+    /// The folder is ours until both sides are gone: a writer that has failed ends, and its worker goes on.
+    _lock: FolderLock,
 }
 
 impl Shared {
-    pub(crate) fn new(last: u64, bell: Option<Bell>) -> Shared {
+    pub(crate) fn new(last: u64, bell: Option<Bell>, lock: FolderLock) -> Shared {
         Shared {
             mail: Mutex::default(),
             wake: Condvar::new(),
@@ -177,6 +180,7 @@ impl Shared {
             failure: OnceLock::new(),
             bell,
             tallies: Tallies::default(),
+            _lock: lock,
         }
     }
 

@@ -34,8 +34,6 @@ pub struct Writer {
     files: Box<dyn Files>,
     /// For messages.
     folder: PathBuf,
-    /// The folder is ours as long as this is held.
-    _lock: Box<dyn Send>,
     shared: Arc<Shared>,
     options: Options,
     segment: Segment,
@@ -81,7 +79,6 @@ impl Writer {
     pub(crate) fn begin(
         files: Box<dyn Files>,
         folder: &Path,
-        lock: Box<dyn Send>,
         shared: Arc<Shared>,
         options: Options,
         past: Past,
@@ -93,7 +90,6 @@ impl Writer {
         let writer = Writer {
             files,
             folder: folder.to_owned(),
-            _lock: lock,
             shared,
             options,
             segment,

@@ -5,8 +5,8 @@ use crate::store::{options, start_with};
 use laneway_core::Bell;
 use laneway_journal::faults::{Disk, Fault};
 use laneway_journal::{
-    Journal, Next, Options, Policy, Recovered, Refused, Sequence, SnapshotRefused, SnapshotState,
-    Writer,
+    Journal, Next, OpenError, Options, Policy, Recovered, Refused, Sequence, SnapshotRefused,
+    SnapshotState, Writer,
 };
 
 /// A record that the store of these tests can read: a key and nothing added.
@@ -153,6 +153,30 @@ fn under_everysec_a_sync_is_due_in_time_and_what_may_be_lost_is_bounded() {
 }
 
 #[test]
+fn what_may_be_lost_is_bounded_while_a_turn_is_left_on_the_workers_side() {
+    let disk = Disk::new(1);
+    let options = Options { waiting_bytes_max: 4 << 20, ..options(&disk, Policy::EverySecond) };
+    let (mut journal, mut writer, _) = started(&disk, options);
+    let mut commit = |bytes: usize| {
+        journal.append(&vec![0; bytes]).expect("there is room");
+        journal.commit();
+    };
+    commit(1 << 10);
+    writer.turn();
+    commit(1 << 10);
+    commit(300 << 10);
+    // The writer is in a sync that takes long.
+    disk.pass_ns(1_100_000_000);
+    assert!(!journal.has_room(10));
+    writer.turn();
+    journal.commit();
+    writer.turn();
+    disk.pass_ns(1_000_000_000);
+    writer.turn();
+    assert!(journal.has_room(10) && journal.durable() == Sequence(3));
+}
+
+#[test]
 fn a_writer_that_waits_for_the_kernel_alone_is_rung_when_it_has_it() {
     let disk = Disk::new(1);
     let bell = Bell::new().expect("a descriptor");
@@ -195,6 +219,22 @@ fn a_write_or_a_sync_that_fails_is_the_last_and_what_was_durable_stays() {
         let (_, _, recovered) = started(&disk, options(&disk, Policy::Always));
         assert!(recovered.last >= Sequence(1), "{recovered}");
     }
+}
+
+#[test]
+fn a_journal_that_has_failed_keeps_its_folder_until_it_is_gone() {
+    let disk = Disk::new(1);
+    let (mut journal, mut writer, _) = with_bell(&disk, Policy::Always);
+    journal.append(RECORD).expect("there is room");
+    journal.commit();
+    // Behind zeros and the record.
+    disk.fail_at(disk.operations() + 2, Fault::Io);
+    assert_eq!(writer.turn(), Next::Ended);
+    drop(writer); // as its thread does
+    let second = start_with(&disk, options(&disk, Policy::Always)).map(|_| ());
+    assert!(matches!(second, Err(OpenError::InUse { .. })), "{second:?}");
+    drop(journal);
+    started(&disk, options(&disk, Policy::Always));
 }
 
 #[test]
