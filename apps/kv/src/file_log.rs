@@ -7,8 +7,8 @@ use crate::lsm::{LsmValues, remove_left};
 use crate::serve::{Fsync, Kv, Log, LogBytes, NotTaken, Snapshot, Syncs};
 use laneway_core::Bell;
 use laneway_journal::{
-    Journal, OpenError, Options, Policy, Recovered, Refused, Restored, Shard, SnapshotRefused,
-    SnapshotState, SnapshotWriter,
+    Folder, Journal, OpenError, Options, Policy, Recovered, Refused, Restored, Shard,
+    SnapshotRefused, SnapshotState, SnapshotWriter,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,12 +39,21 @@ impl Log for FileLog {
             }
         })?;
         self.journal.awaited(self.commands);
-        self.journal.commit();
         Ok(number.0)
+    }
+
+    fn commit(&mut self) {
+        self.journal.commit();
     }
 
     fn take_all(&mut self) {
         self.journal.take_all();
+    }
+
+    fn close(&mut self) {
+        // One that is not finished has no end to wait for.
+        self.snapshot = None;
+        self.journal.end();
     }
 
     fn awaited(&mut self, commands: u32) {
@@ -139,28 +148,31 @@ fn not_taken(refused: SnapshotRefused) -> NotTaken {
 
 /// Where one of several workers has its log: a folder in `folder`, whose name says how many there are. The one worker
 /// of a store has `folder` itself.
+pub(crate) fn shard_folder(folder: &Path, worker: usize, workers: usize) -> (PathBuf, Shard) {
+    let shard = Shard { number: worker as u32, count: workers as u32 };
+    match workers {
+        1 => (folder.to_owned(), shard),
+        _ => (folder.join(shard_name(worker, workers)), shard),
+    }
+}
+
+fn shard_name(worker: usize, workers: usize) -> String {
+    format!("shard-{worker}-of-{workers}")
+}
+
+/// Has the folders of all workers there, before any of them opens its log: at a first start it makes them. From then on
+/// one that is missing has been taken away, and an empty one in its place would be a store without its keys.
 ///
 /// # Errors
-/// The log is of another number of workers, by which other keys would be this one's; or the folder cannot be read.
-pub(crate) fn shard_folder(
-    folder: &Path,
-    worker: usize,
-    workers: usize,
-) -> Result<(PathBuf, Shard), String> {
-    let shard = Shard { number: worker as u32, count: workers as u32 };
-    let unreadable = |error: io::Error| format!("the folder cannot be read: {error}");
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries.collect::<Result<Vec<_>, _>>().map_err(unreadable)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(unreadable(error)),
-    };
-    for entry in entries {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
+/// The log is of another number of workers, by which other keys would be this one's; a folder is missing; or one
+/// cannot be read or made.
+pub(crate) fn prepare_folders(folder: &Path, workers: usize) -> Result<(), String> {
+    let names = names_in(folder)?;
+    for name in &names {
         let of_several = name.strip_prefix("shard-").and_then(|rest| rest.split_once("-of-"));
         let logged = match of_several {
             Some((_, count)) => count.parse().ok(),
-            None => (name.ends_with(".log") || name.ends_with(".snapshot")).then_some(1),
+            None => is_of_log(name).then_some(1),
         };
         if let Some(logged) = logged.filter(|&logged: &usize| logged != workers) {
             return Err(format!(
@@ -171,20 +183,46 @@ pub(crate) fn shard_folder(
             ));
         }
     }
-    match workers {
-        1 => Ok((folder.to_owned(), shard)),
-        _ => {
-            let own = folder.join(format!("shard-{worker}-of-{workers}"));
-            std::fs::create_dir_all(&own)
-                .map_err(|error| format!("the folder {} cannot be made: {error}", own.display()))?;
-            Ok((own, shard))
+    if workers == 1 {
+        return Ok(());
+    }
+    let shards: Vec<String> = (0..workers).map(|worker| shard_name(worker, workers)).collect();
+    if let Some(missing) = shards.iter().find(|shard| !names.contains(shard)) {
+        for there in shards.iter().filter(|shard| names.contains(shard)) {
+            // A first start that was cut off in the middle has left folders without a log.
+            if names_in(&folder.join(there))?.iter().any(|name| is_of_log(name)) {
+                return Err(format!(
+                    "its folder `{missing}` is missing, and `{there}` beside it has a log: the keys of a worker \
+                     would be gone; put the folder back, or restore all of them from a copy"
+                ));
+            }
         }
+    }
+    for shard in shards {
+        let own = folder.join(shard);
+        Folder::open(&own)
+            .map_err(|error| format!("the folder {} cannot be made: {error}", own.display()))?;
+    }
+    Ok(())
+}
+
+/// What is in a folder; nothing is in one that is not there.
+fn names_in(folder: &Path) -> Result<Vec<String>, String> {
+    let name = |entry: io::Result<std::fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    match std::fs::read_dir(folder).and_then(|entries| entries.map(name).collect()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names.map_err(|error| format!("the folder cannot be read: {error}")),
     }
 }
 
+fn is_of_log(name: &str) -> bool {
+    name.ends_with(".log") || name.ends_with(".snapshot")
+}
+
 /// Does again what the log in `folder` holds, and logs there from now on; the bell rings when a record is durable. If
-/// it
-/// `spills`, values beyond memory go to a value store in the same folder, from the first record on.
+/// it `spills`, values beyond memory go to a value store in the same folder, from the first record on.
 ///
 /// # Errors
 /// What is in the way, or damaged, and what to try.

@@ -2,7 +2,7 @@
 //! keys.
 
 use crate::data::Store;
-use crate::file_log::{recover, shard_folder};
+use crate::file_log::{prepare_folders, recover, shard_folder};
 use crate::get::{Allowed, cache::CacheSetup};
 use crate::serve::{Config, Exchange, Kv, Setup, slot_of};
 use crate::tls::TlsRun;
@@ -13,11 +13,13 @@ use laneway_kinds::{
     AppFacts, AppKind, Asks, Conclude, Counted, FateReport, LaneFacts, Metric, NoApp, Place,
     Protocol, RaceFacts, Report, RunReport, Service, Shape, Traffic,
 };
+use laneway_terminal as terminal;
 use laneway_tls::{Counts, Reason, Tls};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The row.
@@ -37,6 +39,8 @@ pub struct KvRun {
     pub udp: Option<Udp>,
     /// Where writes are logged, and when they are made durable.
     pub log: Option<(PathBuf, Policy)>,
+    /// What has become of the workers' folders: the first worker has all of them there before any opens its log.
+    pub folders: OnceLock<Result<(), String>>,
     /// Values that memory has no room for go to a value store beside the log.
     pub spills: bool,
     /// The queues between the workers, if there are several.
@@ -73,14 +77,28 @@ pub struct KvReport {
     pub connections: FateReport,
     /// Datagrams and frames in the kernel, by what became of them; empty if none were served.
     pub datagrams: FateReport,
+    /// Why not all that was written is durable, where the log has failed.
+    pub log_failed: Option<String>,
 }
 
 impl Report for KvReport {
     fn merge(&mut self, other: &KvReport) {
         self.connections.merge(&other.connections);
         self.datagrams.merge(&other.datagrams);
+        if self.log_failed.is_none() {
+            self.log_failed.clone_from(&other.log_failed);
+        }
+    }
+
+    fn failure(&self) -> Option<LaneError> {
+        let why = self.log_failed.clone()?;
+        let name = KvKind::FACTS.name.to_owned();
+        Some(LaneError::Input { lane: name, name: LOG.to_owned(), why })
     }
 }
+
+/// What has failed, in what a person reads.
+const LOG: &str = "the log has failed";
 
 impl AppKind for KvKind {
     const FACTS: AppFacts = AppFacts {
@@ -132,9 +150,13 @@ impl AppKind for KvKind {
                 name: folder.display().to_string(),
                 why,
             };
-            let (own, shard) = shard_folder(folder, place.worker, place.workers).map_err(input)?;
+            let prepared = run.folders.get_or_init(|| prepare_folders(folder, place.workers));
+            prepared.clone().map_err(input)?;
+            let (own, shard) = shard_folder(folder, place.worker, place.workers);
             recover(&mut kv, &own, *policy, shard, Some(place.bell.clone()), run.spills)
                 .map_err(input)?;
+            // It goes on and answers reads, so its end may be far.
+            kv.when_log_fails(|why| terminal::note(&format!("laneway: kv: {LOG}: {why}")));
         }
         if let Some(settings) = &run.upstream {
             let far = Upstream::start(settings, slot_of, place.bell.clone());
@@ -180,6 +202,7 @@ impl Conclude<KvReport> for Kv {
         KvReport {
             connections: FateReport { fates: connections },
             datagrams: FateReport { fates: self.datagrams() },
+            log_failed: self.log_failed(),
         }
     }
 }

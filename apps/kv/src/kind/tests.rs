@@ -1,5 +1,9 @@
 use super::*;
-use laneway_core::Bell;
+use crate::file_log;
+use crate::serve::World;
+use laneway_core::{App, Bell, ClockDomain, Turn};
+use laneway_journal::faults::{Disk, Fault};
+use laneway_journal::{Journal, Next, Options};
 use std::path::Path;
 
 #[test]
@@ -11,6 +15,7 @@ fn what_was_logged_is_there_again_at_the_next_start() {
         password: None,
         udp: None,
         log: Some((folder.clone(), Policy::Always)),
+        folders: OnceLock::new(),
         spills: false,
         exchange: None,
         tls: None,
@@ -39,6 +44,7 @@ fn a_log_is_of_one_number_of_workers() {
         password: None,
         udp: None,
         log: Some((folder.clone(), Policy::Always)),
+        folders: OnceLock::new(),
         spills: false,
         exchange: (workers > 1).then(|| Exchange::new(workers)),
         tls: None,
@@ -67,6 +73,32 @@ fn a_log_is_of_one_number_of_workers() {
     std::fs::remove_dir_all(&folder).expect("it was made here");
 }
 
+/// All folders are there before any has a log, so one that is missing later was taken away.
+#[test]
+fn a_workers_folder_that_is_missing_is_refused_and_not_replaced() {
+    let folder = Folder::new();
+    let data = folder.0.join("data");
+    let prepare = || prepare_folders(&data, 2);
+    let [first, second] = [0, 1].map(|worker| shard_folder(&data, worker, 2).0);
+    assert_eq!(prepare(), Ok(()));
+    assert!(first.is_dir() && second.is_dir());
+    // A first start that was cut off.
+    std::fs::remove_dir(&second).expect("it is empty");
+    assert_eq!(prepare(), Ok(()));
+    std::fs::write(first.join("00000000000000000001.log"), b"").expect("a folder of ours");
+    assert_eq!(prepare(), Ok(()), "the other has not begun");
+    let aside = folder.0.join("aside");
+    std::fs::rename(&second, &aside).expect("a folder of ours");
+    let why = prepare().expect_err("its keys are missing");
+    assert!(
+        why.contains("`shard-1-of-2` is missing") && why.contains("put the folder back"),
+        "{why}"
+    );
+    assert!(!second.exists());
+    std::fs::rename(&aside, &second).expect("a folder of ours");
+    assert_eq!(prepare(), Ok(()));
+}
+
 /// A run of one worker whose data are in this folder.
 fn run_in(folder: &Path, spills: bool) -> KvRun {
     let mut config = Config::default();
@@ -77,6 +109,7 @@ fn run_in(folder: &Path, spills: bool) -> KvRun {
         password: None,
         udp: None,
         log: Some((folder.to_owned(), Policy::Always)),
+        folders: OnceLock::new(),
         spills,
         exchange: None,
         tls: None,
@@ -227,5 +260,39 @@ fn a_log_that_was_changed_is_refused_by_what_is_wrong_with_it() {
         std::fs::rename(folder.0.join(&logs[1]), folder.0.join("aside")).expect("it is there");
         let why = begin(&run).map(drop).expect_err("a hole");
         assert!(why.contains("missing") || why.contains("hole"), "{why}");
+    }
+}
+
+/// What could not be made durable is in the report, whose failure is the exit code of the run: before the end or at it.
+#[test]
+fn a_log_that_fails_at_the_end_is_the_failure_of_the_run() {
+    for (fails, policy) in [(true, Policy::No), (true, Policy::Always), (false, Policy::No)] {
+        let mut world = World::new();
+        let disk = Disk::new(1);
+        let (segment_bytes, clock) = (4096, disk.clock());
+        let options = Options { policy, segment_bytes, clock, ..Options::default() };
+        let files = Box::new(disk.clone());
+        let opened = Journal::open_by_hand(files, Path::new("data"), options, |_| Ok(()));
+        let (journal, mut writer, recovered) = opened.expect("an empty disk");
+        file_log::join(&mut world.kv, journal, &recovered).expect("there is nothing in it");
+        let conn = world.open();
+        world.ask(conn, "SET k v");
+        if policy == Policy::No {
+            writer.turn();
+        }
+        world.kv.on_stop(Turn { now_ns: 0 });
+        // Under `always` behind zeros and the record.
+        let before = if policy == Policy::No { 0 } else { 2 };
+        if fails {
+            disk.fail_at(disk.operations() + before, Fault::Io);
+        }
+        while writer.turn() != Next::Ended {}
+        let report = world.kv.conclude(&RunReport::begun("socket", ClockDomain::Monotonic));
+        let why = report.failure().map(|error| error.to_string());
+        assert_eq!(why.is_some(), fails, "{policy}: {why:?}");
+        if let Some(why) = why {
+            let what = "kv: the log has failed: cannot sync data/00000000000000000001.log: ";
+            assert!(why.starts_with(what), "{policy}: {why}");
+        }
     }
 }

@@ -87,16 +87,23 @@ pub struct Syncs {
     pub held: u64,
 }
 
-/// What makes records durable. None of it waits.
+/// What makes records durable. None of it waits, but for [`Log::close`].
 pub trait Log: fmt::Debug {
-    /// Queues a record behind those before it: its number, one more than the last.
+    /// Takes a record behind those before it: its number, one more than the last.
     ///
     /// # Errors
     /// It is not taken, now or ever.
     fn append(&mut self, record: &[u8]) -> Result<u64, NotTaken>;
 
+    /// What was appended is on its way. Called in every turn, also in one without a record: what the log could not
+    /// hand on at the time goes then, and room for more may depend on that.
+    fn commit(&mut self);
+
     /// From now on no record is refused for want of room: the worker ends, and cannot wait for it.
     fn take_all(&mut self);
+
+    /// Takes no more, and returns when all that was taken is durable; [`Log::failed`] says if that could not be.
+    fn close(&mut self);
 
     /// So many commands are in the record that is appended next.
     fn awaited(&mut self, _commands: u32) {}
@@ -312,10 +319,11 @@ impl Journal {
         }
     }
 
-    /// The worker ends: all that was done is on its way, though there is no room, for it was answered.
+    /// The worker ends: all that was done is made durable, though there is no room, for it was answered.
     pub(crate) fn end(&mut self) {
         self.log.iter_mut().for_each(|log| log.take_all());
         self.commit();
+        self.log.iter_mut().for_each(|log| log.close());
     }
 
     /// The turn ends: its record is on its way.
@@ -333,11 +341,13 @@ impl Journal {
             self.next += 1;
         }
         let Some(log) = &mut self.log else { return };
+        // What earlier turns have left there goes first: it may be what takes up the room.
+        log.commit();
         while let Some((record, commands)) = self.ended.front() {
             log.awaited(*commands);
             let number = log.append(record);
             if number == Err(NotTaken::Full) {
-                return;
+                break;
             }
             // Behind the end no number is ever durable, and each waiting client gets an error.
             let wanted = self.next - self.ended.len() as u64;
@@ -351,6 +361,7 @@ impl Journal {
                 self.record = taken;
             }
         }
+        log.commit();
     }
 }
 

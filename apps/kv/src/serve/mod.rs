@@ -97,7 +97,7 @@ pub struct Kv {
     argv: Vec<&'static [u8]>,
     /// Clients with replies that wait for a record, in the order of records.
     releases: BTreeSet<(u64, Key)>,
-    /// When clients that do nothing, or read nothing, are looked for next.
+    /// When clients that do nothing, or read nothing, were looked for last.
     patrol_us: u64,
     /// When the last upkeep of one of several workers was.
     upkeep_us: u64,
@@ -106,7 +106,12 @@ pub struct Kv {
     turn_us: u64,
     accepted: u64,
     failed: u64,
+    /// What is done when the log has failed; nothing once it was done.
+    log_fails: Option<LogFails>,
 }
+
+/// Hears why the log takes no more.
+type LogFails = Box<dyn FnOnce(&str)>;
 
 impl fmt::Debug for Kv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,6 +179,7 @@ impl Kv {
             turn_us: started_us,
             accepted: 0,
             failed: 0,
+            log_fails: None,
         }
     }
 
@@ -310,7 +316,12 @@ impl Kv {
         self.server.stats.commands
     }
 
-    /// Why the log takes no more, if that is so.
+    /// Does this when the log fails, once, with the reason: the server goes on, and a person may look at it.
+    pub(crate) fn when_log_fails(&mut self, does: impl FnOnce(&str) + 'static) {
+        self.log_fails = Some(Box::new(does));
+    }
+
+    /// Why the log takes no more, if that is so; at the end of a run, why not all of it is durable.
     pub fn log_failed(&self) -> Option<String> {
         self.server.journal.failed()
     }
@@ -484,10 +495,11 @@ impl Kv {
     /// Looks for clients that have done nothing for too long, or read nothing.
     fn patrol(&mut self) {
         let now_us = self.server.time.now_us;
-        if now_us < self.patrol_us {
+        // The clock of the calendar may be set back.
+        if now_us.abs_diff(self.patrol_us) < PATROL_US {
             return;
         }
-        self.patrol_us = now_us + PATROL_US;
+        self.patrol_us = now_us;
         let idle_us = self.server.config.idle_s * 1_000_000;
         for key in self.server.clients.keys() {
             let Some(client) = self.server.clients.get(key) else { continue };
@@ -665,7 +677,10 @@ impl StreamApp for Kv {
         self.server.journal.commit();
         self.server.go_on_saving();
         let durable = self.server.journal.durable();
-        if self.server.journal.failed().is_some() {
+        if let Some(why) = self.server.journal.failed() {
+            if let Some(does) = self.log_fails.take() {
+                does(&why);
+            }
             // What they wait for will never be durable, and must not be sent: their connections end instead.
             for (_, key) in std::mem::take(&mut self.releases) {
                 let has_waits =

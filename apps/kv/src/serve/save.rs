@@ -166,7 +166,7 @@ impl Server {
                 saving.changes_saved = running.changes;
                 saving.base_bytes = bytes;
             }
-            Err(_) => saving.retry_us = now_us.saturating_add(RETRY_US),
+            Err(_) => saving.failed_us = now_us,
         }
         let took_s = now_us.saturating_sub(running.began_us) / 1_000_000;
         *saving.ended_mut(running.cause) =
@@ -200,7 +200,8 @@ impl Server {
             && !self.saving.is_under_way(Cause::Rewrite)
             && self.journal.is_on()
             && self.journal.failed().is_none();
-        if percentage == 0 || !is_idle || self.time.now_us < self.saving.retry_us {
+        let is_new_failure = self.time.now_us.abs_diff(self.saving.failed_us) < RETRY_US;
+        if percentage == 0 || !is_idle || is_new_failure {
             return;
         }
         let bytes = self.journal.bytes().total();

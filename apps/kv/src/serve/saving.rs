@@ -83,8 +83,8 @@ pub(crate) struct Saving {
     pub(super) rewrite: Ended,
     /// What the log took behind the last snapshot: its growth is from there on.
     pub(super) base_bytes: u64,
-    /// None begins by itself before.
-    pub(super) retry_us: u64,
+    /// When the last one failed; 0 if none has.
+    pub(super) failed_us: u64,
 }
 
 impl Saving {

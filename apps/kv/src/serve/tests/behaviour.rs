@@ -946,6 +946,19 @@ fn the_memory_of_clients_is_a_number_or_a_share_of_what_data_may_have() {
     assert_eq!(ClientsMemory::Percent(50).bytes_max(Some(usize::MAX)), Some(usize::MAX / 2));
 }
 
+#[test]
+fn clients_are_looked_after_though_the_clock_is_set_back() {
+    let clients_memory = ClientsMemory::Bytes(3 << 20);
+    let mut world = World::with(Config { clients_memory, ..Config::default() }, None);
+    let conn = world.open();
+    world.pass_ms(7_200_000);
+    world.now_us.set(world.now_us.get() - 3_600_000_000);
+    world.arrive(conn, format!("*2\r\n$4\r\nECHO\r\n${}\r\n", 8 << 20).as_bytes());
+    world.arrive(conn, &vec![b'x'; 4 << 20]);
+    world.pass_ms(1_000);
+    assert!(world.peer(conn).is_aborted);
+}
+
 fn cut_off_the_greatest(config: Config) {
     let mut world = World::with(config, None);
     let (greatest, great, small, spared) = (world.open(), world.open(), world.open(), world.open());

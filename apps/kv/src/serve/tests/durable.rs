@@ -33,9 +33,13 @@ impl Log for Handle {
         Ok(memory.records.len() as u64)
     }
 
+    fn commit(&mut self) {}
+
     fn take_all(&mut self) {
         self.0.borrow_mut().is_full = false;
     }
+
+    fn close(&mut self) {}
 
     fn record_bytes_max(&self) -> usize {
         1000
@@ -214,7 +218,11 @@ fn a_log_is_done_again_at_the_start() {
 fn a_log_that_failed_ends_writes_and_no_reads() {
     let (mut world, memory) = logged(Fsync::EverySecond);
     let conn = world.open();
+    let notes = Rc::new(RefCell::new(Vec::new()));
+    let noted = Rc::clone(&notes);
+    world.kv.when_log_fails(move |why| noted.borrow_mut().push(why.to_owned()));
     world.ask(conn, "SET k 1");
+    assert!(notes.borrow().is_empty());
     memory.borrow_mut().failed = Some("No space left on device".to_owned());
     assert_eq!(
         world.ask(conn, "SET k 2"),
@@ -222,6 +230,7 @@ fn a_log_that_failed_ends_writes_and_no_reads() {
     );
     assert_eq!(world.ask(conn, "GET k"), "$1\r\n1\r\n");
     assert!(world.ask(conn, "INFO persistence").contains("aof_last_write_status:err"));
+    assert_eq!(*notes.borrow(), ["No space left on device"], "once, when it fails");
 }
 
 #[test]

@@ -26,6 +26,16 @@ struct OnADisk {
 
 impl OnADisk {
     fn start(disk: &Disk, policy: Policy, now_us: u64) -> Result<OnADisk, OpenError> {
+        OnADisk::with_room(disk, policy, now_us, 64 << 10)
+    }
+
+    /// The same, where so many bytes may wait for the writer.
+    fn with_room(
+        disk: &Disk,
+        policy: Policy,
+        now_us: u64,
+        waiting_bytes_max: usize,
+    ) -> Result<OnADisk, OpenError> {
         let mut world = World::new();
         world.now_us.set(now_us);
         // So that a snapshot of few keys takes many turns.
@@ -35,7 +45,7 @@ impl OnADisk {
             policy,
             segment_bytes: 4096,
             snapshot_chunk_bytes: 256,
-            waiting_bytes_max: 64 << 10,
+            waiting_bytes_max,
             clock: disk.clock(),
             ..Options::default()
         };
@@ -687,6 +697,26 @@ fn a_log_that_has_outgrown_its_snapshot_gets_another() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_puts_off_no_snapshot_behind_one_that_failed() {
+    let (mut world, memory) = logged(Fsync::No);
+    let conn = world.open();
+    world.ask(conn, "SET k 1");
+    world.pass_ms(7_200_000);
+    memory.borrow_mut().is_behind = true;
+    memory.borrow_mut().bytes = LogBytes { snapshot: 0, records: (64 << 20) + 1 };
+    world.pass_ms(1);
+    assert_eq!(memory.borrow().snapshot, Some(Snapshot::Writing));
+    memory.borrow_mut().snapshot = Some(Snapshot::Failed("the disk is full".to_owned()));
+    world.turn();
+    memory.borrow_mut().snapshot = None;
+    world.pass_ms(30_000);
+    assert_eq!(memory.borrow().snapshot, None, "a minute later at the earliest");
+    world.now_us.set(world.now_us.get() - 3_600_000_000);
+    world.pass_ms(61_000);
+    assert_eq!(memory.borrow().snapshot, Some(Snapshot::Writing));
+}
+
+#[test]
 fn no_snapshot_begins_while_what_was_done_is_in_no_record() {
     let (mut world, memory) = logged(Fsync::No);
     let conn = world.open();
@@ -701,6 +731,45 @@ fn no_snapshot_begins_while_what_was_done_is_in_no_record() {
     world.pass_ms(1);
     assert_eq!(memory.borrow().snapshot, Some(Snapshot::InPlace));
     assert_eq!(memory.borrow().records.len(), 1);
+}
+
+/// What is too long to be copied behind what waits is left on the server's side, and no other write need follow it.
+#[test]
+fn a_long_record_behind_a_busy_writer_needs_no_further_write_to_be_durable() {
+    let disk = Disk::new(1);
+    let room = OnADisk::with_room(&disk, Policy::Always, START_US, 4 << 20);
+    let mut server = room.expect("a new folder");
+    let long = format!("SET c {}", "v".repeat(300 << 10));
+    for line in ["SET a 1", "SET b 2", &long] {
+        assert_eq!(server.world.ask(server.conn, line), "");
+    }
+    let mut replies = String::new();
+    for _ in 0..3 {
+        server.turn();
+        replies += &server.world.received(server.conn);
+    }
+    assert_eq!(replies, "+OK\r\n".repeat(3));
+}
+
+#[test]
+fn what_was_left_on_the_servers_side_makes_room_for_what_it_has_no_room_for() {
+    let disk = Disk::new(1);
+    let room = OnADisk::with_room(&disk, Policy::Always, START_US, 1 << 20);
+    let mut server = room.expect("a new folder");
+    let set = |key: &str, bytes: usize| format!("SET {key} {}", "v".repeat(bytes));
+    for line in ["SET a 1", &set("b", 300 << 10), &set("c", 900 << 10)] {
+        assert_eq!(server.world.ask(server.conn, line), "");
+    }
+    assert!(server.world.kv.server.holds_writes(), "both together are longer than may wait");
+    let other = server.world.open();
+    assert_eq!(server.world.ask(other, "SET d 4"), "");
+    let mut replies = String::new();
+    for _ in 0..6 {
+        server.turn();
+        replies += &server.world.received(server.conn);
+    }
+    assert_eq!(replies, "+OK\r\n".repeat(3));
+    assert_eq!(server.world.received(other), "+OK\r\n");
 }
 
 #[test]
