@@ -1,16 +1,19 @@
 //! The thread with the sockets: carries out what [`Pilot`] decides, and gives its reports to the worker.
+//!
+//! A node that has several addresses is tried at each in turn before its link is lost; [`Names`] finds them.
 
 use super::map::{Address, UpstreamSettings};
+use super::names::{Answered, Found, LookUp, Names, look_up};
 use super::pilot::{Action, LINKS, LinkId, Pilot};
 use super::{Far, Report, Request};
 use laneway_core::Bell;
 use laneway_resp::{ValueLimits, Values};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +55,15 @@ impl Upstream {
         slot_of: fn(&[u8]) -> u16,
         worker: Bell,
     ) -> io::Result<Upstream> {
+        Upstream::start_with(settings, slot_of, worker, look_up)
+    }
+
+    fn start_with(
+        settings: &UpstreamSettings,
+        slot_of: fn(&[u8]) -> u16,
+        worker: Bell,
+        look_up: LookUp,
+    ) -> io::Result<Upstream> {
         let (requests, asked) = channel();
         let (to_worker, reports) = channel();
         let (bell, is_over) = (Bell::new()?, Arc::new(AtomicBool::new(false)));
@@ -59,6 +71,7 @@ impl Upstream {
         let carrier = Carrier {
             pilot: Pilot::new(settings.clone(), slot_of),
             sockets: BTreeMap::new(),
+            names: Names::new(look_up, bell.clone()),
             asked,
             to_worker,
             worker,
@@ -111,6 +124,9 @@ fn micros(began: Instant) -> u64 {
 struct Socket {
     stream: TcpStream,
     is_connected: bool,
+    /// Whose connection it is, and where else that may be reached.
+    address: Address,
+    others: VecDeque<SocketAddr>,
     /// What the kernel has not taken.
     output: Vec<u8>,
     values: Values,
@@ -121,6 +137,7 @@ struct Socket {
 struct Carrier {
     pilot: Pilot,
     sockets: BTreeMap<LinkId, Socket>,
+    names: Names,
     asked: Receiver<Request>,
     to_worker: Sender<Report>,
     worker: Bell,
@@ -147,6 +164,9 @@ impl Carrier {
             let ready = self.wait();
             self.bell.answer();
             self.pilot.tick(micros(self.began));
+            while let Some(answered) = self.names.answer() {
+                self.connect(answered);
+            }
             for (id, flags) in ready {
                 self.serve(id, flags);
             }
@@ -172,12 +192,10 @@ impl Carrier {
         while !self.pilot.actions.is_empty() {
             for action in std::mem::take(&mut self.pilot.actions) {
                 match action {
-                    Action::Connect(id, address) => match begin(&address) {
-                        Ok(stream) => {
-                            let (values, output, raw) = (Values::new(), Vec::new(), Vec::new());
-                            let socket =
-                                Socket { stream, is_connected: false, output, values, raw };
-                            self.sockets.insert(id, socket);
+                    Action::Connect(id, address) => match self.names.ask(id, &address) {
+                        Ok(Found::Later) => {}
+                        Ok(Found::At(found)) => {
+                            self.connect(Answered { address, links: vec![id], found: Ok(found) });
                         }
                         Err(why) => self.pilot.lost(id, why.to_string().as_bytes()),
                     },
@@ -186,7 +204,15 @@ impl Carrier {
                             socket.output.extend_from_slice(&bytes);
                         }
                     }
-                    Action::Close(id) => drop(self.sockets.remove(&id)),
+                    Action::Close(id) => {
+                        self.names.forget(id);
+                        if let Some(socket) = self.sockets.remove(&id)
+                            && !socket.is_connected
+                        {
+                            // It did not answer in time, and another of its addresses may.
+                            self.names.note_failed(&socket.address);
+                        }
+                    }
                 }
             }
             let ids: Vec<LinkId> = self.sockets.keys().copied().collect();
@@ -199,6 +225,48 @@ impl Carrier {
                 }
             }
         }
+    }
+
+    /// Begins the connections of all links that have waited for a node's addresses.
+    fn connect(&mut self, Answered { address, links, found }: Answered) {
+        for id in links {
+            match &found {
+                Ok(found) => {
+                    let in_turn = self.names.in_turn(&address, found).into();
+                    let why = io::Error::other("its name has no address");
+                    self.begin(id, address.clone(), in_turn, why);
+                }
+                Err(why) => self.pilot.lost(id, why.to_string().as_bytes()),
+            }
+        }
+    }
+
+    /// Begins a connection to the first of these addresses that lets one begin. Without one the link is lost, and `why`
+    /// says the reason where there is no address left.
+    fn begin(
+        &mut self,
+        id: LinkId,
+        address: Address,
+        mut others: VecDeque<SocketAddr>,
+        mut why: io::Error,
+    ) {
+        while let Some(at) = others.pop_front() {
+            match begin(at) {
+                Ok(stream) => {
+                    let (values, output, raw) = (Values::new(), Vec::new(), Vec::new());
+                    let is_connected = false;
+                    let socket =
+                        Socket { stream, is_connected, address, others, output, values, raw };
+                    self.sockets.insert(id, socket);
+                    return;
+                }
+                Err(error) => {
+                    self.names.note_failed(&address);
+                    why = error;
+                }
+            }
+        }
+        self.pilot.lost(id, why.to_string().as_bytes());
     }
 
     fn lose(&mut self, id: LinkId, why: &io::Error) {
@@ -217,7 +285,13 @@ impl Carrier {
                     let _ = socket.stream.set_nodelay(true);
                     self.pilot.connected(id);
                 }
-                Ok(Err(why)) | Err(why) => return self.lose(id, &why.into()),
+                Ok(Err(why)) | Err(why) => {
+                    if let Some(Socket { address, others, .. }) = self.sockets.remove(&id) {
+                        self.names.note_failed(&address);
+                        self.begin(id, address, others, why.into());
+                    }
+                    return;
+                }
                 Ok(Ok(())) => return,
             }
         }
@@ -290,14 +364,81 @@ impl Socket {
 }
 
 /// Begins a connection, without waiting for it.
-fn begin(address: &Address) -> io::Result<TcpStream> {
-    let found = (address.host.as_str(), address.port).to_socket_addrs()?.next();
-    let at: SocketAddr = found.ok_or_else(|| io::Error::other("its name has no address"))?;
+fn begin(at: SocketAddr) -> io::Result<TcpStream> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     match connect(&socket, &at) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
         Err(why) => Err(why.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::time::Duration;
+
+    /// Longer than any machine takes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A node on 127.0.0.1 alone, of which only the listening socket is there.
+    fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        listener.set_nonblocking(true).expect("it is a socket");
+        let port = listener.local_addr().expect("it is bound").port();
+        (listener, port)
+    }
+
+    fn is_connected(listener: &TcpListener, seeds: &[(&str, u16)], look_up: LookUp) -> bool {
+        let address = |&(host, port): &(&str, u16)| Address { host: host.to_owned(), port };
+        let settings = UpstreamSettings {
+            seeds: seeds.iter().map(address).collect(),
+            login: None,
+            bound_us: 1_000_000,
+            patience_us: 5_000_000,
+        };
+        let bell = Bell::new().expect("a descriptor");
+        let upstream = Upstream::start_with(&settings, |_| 0, bell, look_up).expect("a thread");
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if listener.accept().is_ok() {
+                drop(upstream);
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // What is in its way may hold up its end as well.
+        std::mem::forget(upstream);
+        false
+    }
+
+    #[test]
+    fn a_node_named_localhost_is_reached_where_it_listens() {
+        let (listener, port) = listener();
+        assert!(is_connected(&listener, &[("localhost", port)], look_up));
+    }
+
+    #[test]
+    fn each_address_of_a_name_is_tried() {
+        let (listener, port) = listener();
+        let look_up: LookUp = |address| {
+            // The first has no listener.
+            let at = |last| SocketAddr::from(([127, 0, 0, last], address.port));
+            Ok(vec![at(2), at(1)])
+        };
+        assert!(is_connected(&listener, &[("two", port)], look_up));
+    }
+
+    #[test]
+    fn a_resolver_that_hangs_holds_up_no_other_node() {
+        let (listener, port) = listener();
+        let look_up: LookUp = |_| {
+            loop {
+                std::thread::park();
+            }
+        };
+        assert!(is_connected(&listener, &[("slow", port), ("127.0.0.1", port)], look_up));
     }
 }

@@ -44,6 +44,7 @@ mod arguments;
 mod carrier;
 mod cover;
 mod map;
+mod names;
 mod pilot;
 #[cfg(test)]
 mod simulation;
@@ -55,6 +56,12 @@ pub use map::{Address, Login, Named, UpstreamSettings};
 
 use laneway_resp::{Protocol, Value};
 use std::fmt;
+
+/// Files of the thread, where the cluster has so many nodes: its bell, its connections, and those of the resolver,
+/// which has its configuration and a socket open for each name that it looks up.
+pub(crate) const fn files(nodes: usize) -> usize {
+    1 + nodes * pilot::LINKS + 2 * names::LOOKUPS_MAX
+}
 
 /// The worker's end of what asks the cluster.
 pub(crate) trait Far: fmt::Debug {
