@@ -6,7 +6,7 @@ use crate::get::cache::{ALLOWED_MAX, CacheSetup, LISTEN_MAX, SLOTS, SLOTS_MAX};
 use crate::kind::{KvKind, KvReport, KvRun, Udp};
 use crate::serve::{ClientsMemory, Config, Exchange, bytes_of, policy};
 use crate::tls::TlsArguments;
-use crate::upstream::{UpstreamArguments, UpstreamSettings};
+use crate::upstream::{self, UpstreamArguments, UpstreamSettings};
 use clap::{ArgAction, Args};
 use laneway_journal::Policy;
 use laneway_kinds::{
@@ -17,6 +17,7 @@ use laneway_linux::{Cidr, Mac, open_files_max};
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Its options beside those of every run.
 #[derive(Args, Debug)]
@@ -175,17 +176,47 @@ fn clients_memory(text: &str) -> Result<ClientsMemory, String> {
 
 /// Clients at a time by default.
 const CLIENTS: usize = 10_000;
-/// Files that the process has beside its clients: those of the lane and the log, and some for clients that are
-/// refused because they are too many.
+/// Files that the process has beside its clients and those of its workers, and some for clients that are refused
+/// because they are too many.
 const OTHER_FILES: usize = 64;
+
+/// Files of each worker, beside those that it listens by: its bell, what the lane waits and is refused with.
+const WORKER_FILES: usize = 4;
+
+/// Files of each worker's log: the folder, its lock, a segment and the one behind it, a snapshot, and what is read.
+const LOG_FILES: usize = 6;
 
 /// Files of each worker's value store: its tables, of which it keeps so many open, and its journals.
 const LSM_FILES: usize = crate::lsm::FILES_MAX + 32;
 
+/// Nodes of a cluster in the back that each worker has files for. More are followed, up to what clients leave.
+const NODES: usize = 64;
+
+/// What a run has files for beside its clients.
+#[derive(Clone, Copy, Default)]
+struct Others {
+    workers: usize,
+    /// Addresses that each worker listens at.
+    listeners: usize,
+    has_log: bool,
+    has_values: bool,
+    is_in_front: bool,
+}
+
+impl Others {
+    fn files(self) -> usize {
+        let log = if self.has_log { LOG_FILES } else { 0 };
+        let values = if self.has_values { LSM_FILES } else { 0 };
+        let cluster = if self.is_in_front { upstream::files(NODES) } else { 0 };
+        OTHER_FILES + self.workers * (self.listeners + WORKER_FILES + log + values + cluster)
+    }
+}
+
 /// Clients at a time, and the most that may be set later: every one of them is an open file of the process, which has
 /// `others` as well.
-fn clients(asked: Option<usize>, others: usize, files: usize) -> Result<(usize, usize), Failure> {
-    let most = files.saturating_sub(others + OTHER_FILES).max(1);
+fn clients(asked: Option<u32>, others: usize, files: usize) -> Result<(usize, usize), Failure> {
+    let asked = asked.map(|asked| asked as usize);
+    let most = files.saturating_sub(others).max(1);
     match asked {
         Some(asked) if asked > most => Err(Failure::input(format!(
             "--maxclients {asked}: the process may open {files} files; raise `ulimit -n`, or give at most \
@@ -300,10 +331,16 @@ Examples:
         let files = if is_the_kernels { open_files_max() } else { usize::MAX };
         let (store, folder) = stored(arguments)?;
         let spills = store == StoredIn::Lsm;
-        let others = listen.len() + if spills { workers * LSM_FILES } else { 0 };
-        let (clients_max, clients_limit) =
-            clients(arguments.maxclients.map(|n| n as usize), others, files)?;
         let udp = udp(arguments, on, &listen[..plain_ports])?;
+        let upstream = arguments.upstream.check()?;
+        let others = Others {
+            workers,
+            listeners: listen.len() + udp.as_ref().map_or(0, |udp| udp.listen.len()),
+            has_log: folder.is_some(),
+            has_values: spills,
+            is_in_front: upstream.is_some(),
+        };
+        let (clients_max, clients_limit) = clients(arguments.maxclients, others.files(), files)?;
         let mut config = Config {
             clients_max,
             clients_limit,
@@ -330,13 +367,13 @@ Examples:
             ));
         }
         let log = folder.map(|folder| (folder, arguments.appendfsync));
-        let upstream = arguments.upstream.check()?;
         if let Some(settings) = &upstream {
             in_front_of(settings, &mut config, log.is_some(), udp.is_some())?;
         }
         let password = arguments.requirepass.clone();
         let exchange = (workers > 1).then(|| Exchange::new(workers));
-        Ok(KvRun { service, config, password, udp, log, spills, exchange, tls, upstream })
+        let folders = OnceLock::new();
+        Ok(KvRun { service, config, password, udp, log, folders, spills, exchange, tls, upstream })
     }
 
     fn places(run: &KvRun, on: On<'_>) -> Vec<String> {
@@ -372,7 +409,7 @@ Examples:
 
     fn account(run: &KvRun, _on: On<'_>, lane: &RunReport, report: &KvReport) -> Account {
         let counters = lane.counters();
-        let KvReport { connections, datagrams } = report;
+        let KvReport { connections, datagrams, .. } = report;
         let there = connections.fates.iter().chain(&datagrams.fates).filter(|(_, n)| *n > 0);
         let mut lines: Vec<Line> = there.map(|&(name, n)| (format!("  {name}"), n, "")).collect();
         lines.push(("bytes received".to_owned(), lane.app.rx_bytes, ""));
@@ -535,6 +572,7 @@ mod tests {
             password: None,
             udp: None,
             log: None,
+            folders: OnceLock::new(),
             spills: false,
             exchange: None,
             tls: None,
@@ -546,15 +584,31 @@ mod tests {
 
     #[test]
     fn there_are_no_more_clients_than_files() {
-        assert_eq!(clients(None, 2, 1 << 20).unwrap(), (10_000, (1 << 20) - 66));
-        assert_eq!(clients(None, 2, 1024).unwrap(), (958, 958));
-        assert_eq!(clients(Some(958), 2, 1024).unwrap(), (958, 958));
-        assert_eq!(clients(None, 2, 0).unwrap(), (1, 1));
-        let Err(Failure::Because(_, refused)) = clients(Some(959), 2, 1024) else {
+        assert_eq!(clients(None, 66, 1 << 20).unwrap(), (10_000, (1 << 20) - 66));
+        assert_eq!(clients(None, 66, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(Some(958), 66, 1024).unwrap(), (958, 958));
+        assert_eq!(clients(None, 66, 0).unwrap(), (1, 1));
+        let Err(Failure::Because(_, refused)) = clients(Some(959), 66, 1024) else {
             panic!("more clients than files");
         };
         for part in ["--maxclients 959", "1024 files", "ulimit -n", "--maxclients 958"] {
             assert!(refused.contains(part), "{refused}");
         }
+    }
+
+    #[test]
+    fn each_worker_has_the_files_that_it_needs() {
+        let one = Others { workers: 1, listeners: 2, ..Others::default() };
+        let of_worker = |others: Others| {
+            let [once, twice] = [1, 2].map(|workers| Others { workers, ..others }.files());
+            assert_eq!(twice - once, once - OTHER_FILES, "each worker has as many");
+            twice - once
+        };
+        assert_eq!(of_worker(one), 2 + WORKER_FILES);
+        assert_eq!(of_worker(Others { has_log: true, ..one }), 2 + WORKER_FILES + LOG_FILES);
+        let spills = of_worker(Others { has_log: true, has_values: true, ..one });
+        assert_eq!(spills, 2 + WORKER_FILES + LOG_FILES + LSM_FILES);
+        // A cluster of 64 nodes, by three connections each.
+        assert!(of_worker(Others { is_in_front: true, ..one }) > 2 + WORKER_FILES + 64 * 3);
     }
 }
