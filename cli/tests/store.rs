@@ -8,8 +8,10 @@
 //!
 //! `make soak APP=kv LANE=socket WORKERS=2 MINUTES=10`; the seed is drawn anew each time and printed, and `SEED=n`
 //! draws the same again. Under `always` all that was answered must be there; under `everysec` a kill may cost the
-//! writes of the last moment, and still leaves a beginning of them. A cut of the power is for the tests of `apps/kv`,
-//! on a disk that is simulated.
+//! writes of the last moment, and still leaves a beginning of them. Some rounds end in quiet: each client has its last
+//! reply, the last of all to a long value behind a busy writer, and nothing follows before the kill. There all that was
+//! answered must be there under `everysec`, too. A cut of the power is for the tests of `apps/kv`, on a disk that is
+//! simulated.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a soak ends with a table")]
 
@@ -26,6 +28,8 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{self, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use world::{LANEWAY, Running};
@@ -46,6 +50,15 @@ const MANY_SHORT: u64 = 200;
 const MANY: u64 = 10_000;
 /// From the moment that all clients write to the kill, at most.
 const MOMENT_MS_MAX: u64 = 250;
+/// One of so many writes is long: no multiple of 7 or of [`SLOTS`].
+const LONG_EVERY: u64 = 151;
+/// More than the journal copies behind a record that waits.
+const LONG_BYTES: u64 = 300 << 10;
+const LONG_BYTES_MAX: u64 = 2 << 20;
+/// Behind a long write a client asks for nothing.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Longer than what `everysec` may lose.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// What a client's keys hold when so many of its writes are done.
 #[derive(Clone, Default)]
@@ -55,6 +68,15 @@ struct Model {
     list: VecDeque<u64>,
     hash: BTreeMap<String, u64>,
     sorted: BTreeMap<String, u64>,
+    /// The last that was long.
+    long: Option<u64>,
+}
+
+/// How long a value is that this write sets, if that is a long one.
+fn long_bytes(number: u64) -> Option<u64> {
+    let (of_them, rest) = (number / LONG_EVERY, number % LONG_EVERY);
+    let more = if of_them % 4 == 3 { of_them * 77_777 % (LONG_BYTES_MAX - LONG_BYTES) } else { 0 };
+    (rest == 0).then_some(LONG_BYTES + more)
 }
 
 /// Where a client's numbers are that one write has both of. All keys of a client have one tag, so they are of one
@@ -66,15 +88,25 @@ fn names(client: u64, slot: u64) -> [String; 2] {
 /// The client's write of that number. Each is answered by one line.
 fn write_of(client: u64, number: u64) -> String {
     let slot = number % SLOTS;
-    match number % 5 {
-        0 => {
-            let [newest, own] = names(client, slot);
-            format!("MSET {newest} {number} {own} {number}\r\n")
-        }
+    let [newest, own] = names(client, slot);
+    if let Some(bytes) = long_bytes(number) {
+        // No inline command is so long.
+        let (key, value) = (format!("b{{{client}}}"), format!("{number}:"));
+        let (head, rest) = (value.len() as u64 + bytes, "v".repeat(bytes as usize));
+        return format!(
+            "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${head}\r\n{value}{rest}\r\n",
+            key.len()
+        );
+    }
+    match number % 7 {
+        0 => format!("MSET {newest} {number} {own} {number}\r\n"),
         1 => format!("RPUSH l{{{client}}} {number}\r\n"),
         2 => format!("HSET h{{{client}}} n {number} f{slot} {number}\r\n"),
         3 => format!("ZADD z{{{client}}} {number} n {number} m{slot}\r\n"),
-        _ => format!("LTRIM l{{{client}}} -{LIST_MAX} -1\r\n"),
+        4 => format!("LTRIM l{{{client}}} -{LIST_MAX} -1\r\n"),
+        5 => format!("DEL {own}\r\n"),
+        // Its time is up at once.
+        _ => format!("PEXPIREAT {own} 1\r\n"),
     }
 }
 
@@ -83,17 +115,23 @@ impl Model {
         self.done += 1;
         let (number, slot) = (self.done, self.done % SLOTS);
         let both = |[first, second]: [String; 2]| [(first, number), (second, number)];
-        match number % 5 {
+        if long_bytes(number).is_some() {
+            self.long = Some(number);
+            return;
+        }
+        match number % 7 {
             0 => self.strings.extend(both(names(client, slot))),
             1 => self.list.push_back(number),
             2 => self.hash.extend(both(["n".to_owned(), format!("f{slot}")])),
             3 => self.sorted.extend(both(["n".to_owned(), format!("m{slot}")])),
-            _ => drop(self.list.drain(..self.list.len().saturating_sub(LIST_MAX))),
+            4 => drop(self.list.drain(..self.list.len().saturating_sub(LIST_MAX))),
+            _ => drop(self.strings.remove(&names(client, slot)[1])),
         }
     }
 
     fn keys(&self) -> u64 {
-        let others = [!self.list.is_empty(), !self.hash.is_empty(), !self.sorted.is_empty()];
+        let [list, hash] = [!self.list.is_empty(), !self.hash.is_empty()];
+        let others = [list, hash, !self.sorted.is_empty(), self.long.is_some()];
         self.strings.len() as u64 + others.iter().map(|is_there| u64::from(*is_there)).sum::<u64>()
     }
 
@@ -103,9 +141,15 @@ impl Model {
             of.iter().map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>()
         };
         let list: Vec<String> = self.list.iter().map(u64::to_string).collect();
-        [pairs(&self.strings), vec![list.join(" ")], pairs(&self.hash), pairs(&self.sorted)]
-            .concat()
+        let long = self.long.and_then(|number| Some(long_text(number, long_bytes(number)?)));
+        let single = vec![list.join(" "), long.unwrap_or_default()];
+        [pairs(&self.strings), single, pairs(&self.hash), pairs(&self.sorted)].concat()
     }
+}
+
+/// A long value, as it is compared.
+fn long_text(number: u64, bytes: u64) -> String {
+    format!("{number} and {bytes} bytes")
 }
 
 /// A connection to the store.
@@ -166,6 +210,12 @@ fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
     let there = all.iter().zip(values).filter(|(_, value)| !value.is_empty());
     let mut contents: Vec<String> = there.map(|(name, value)| format!("{name} {value}")).collect();
     contents.push(asked.ask(&format!("LRANGE l{{{client}}} 0 -1")).join(" "));
+    let long = asked.ask(&format!("GET b{{{client}}}")).concat();
+    let parts = long.split_once(':').filter(|(_, rest)| rest.bytes().all(|byte| byte == b'v'));
+    contents.push(match parts {
+        Some((number, rest)) => long_text(number.parse().expect("a number"), rest.len() as u64),
+        None => long,
+    });
     for line in [format!("HGETALL h{{{client}}}"), format!("ZRANGE z{{{client}}} 0 -1 WITHSCORES")]
     {
         let mut pairs: Vec<String> =
@@ -176,15 +226,31 @@ fn contents(asked: &mut Asked, client: u64) -> Vec<String> {
     contents
 }
 
-/// Writes until the store is gone: how many were sent, and how many answered.
-fn load(near: &Namespace, client: u64, from: u64, mut draw: Random) -> (u64, u64) {
+/// Quiet before the kill: it is asked for, then the clients end, one behind the other.
+#[derive(Default)]
+struct Quiet {
+    is_asked_for: AtomicBool,
+    turns: Mutex<()>,
+}
+
+impl Quiet {
+    fn is_asked_for(&self) -> bool {
+        self.is_asked_for.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes until the store is gone or quiet is asked for: how many were sent, and how many answered.
+fn load(near: &Namespace, client: u64, from: u64, mut draw: Random, quiet: &Quiet) -> (u64, u64) {
     let (mut sent, mut answered) = (from, from);
     let Ok(mut asked) = Asked::new(near) else { return (sent, answered) };
-    loop {
+    while !quiet.is_asked_for() {
         let mut lines = String::new();
         for _ in 0..=draw.below(DEPTH_MAX) {
             sent += 1;
             lines += &write_of(client, sent);
+            if long_bytes(sent).is_some() {
+                break;
+            }
         }
         if asked.send(&lines).is_err() {
             return (sent, answered);
@@ -195,13 +261,40 @@ fn load(near: &Namespace, client: u64, from: u64, mut draw: Random) -> (u64, u64
             }
             answered += 1;
         }
+        if long_bytes(sent).is_some() {
+            thread::sleep(PAUSE);
+        }
     }
+    let _turn = quiet.turns.lock().unwrap_or_else(PoisonError::into_inner);
+    let end = end_with_a_long_one(&mut asked, client, sent);
+    (end, end)
 }
 
-/// Has it save until it is gone.
-fn operate(near: &Namespace, mut draw: Random) {
+/// Writes up to a long one, the last, and reads all replies; the number of the last. Its record is committed while the
+/// writer works for one before it, and another waits.
+fn end_with_a_long_one(asked: &mut Asked, client: u64, sent: u64) -> u64 {
+    let end = (sent + 3).next_multiple_of(LONG_EVERY);
+    let lines: String = (sent + 1..=end - 3).map(|number| write_of(client, number)).collect();
+    asked.send(&lines).expect("it runs");
+    let hear = |asked: &mut Asked, replies: u64| {
+        (0..replies).for_each(|_| drop(asked.reply().expect("each write is answered")));
+    };
+    hear(asked, end - 3 - sent);
+    // Until the writer sleeps. A turn for each of the three, and no longer than the writer naps for all.
+    thread::sleep(PAUSE);
+    for number in end - 2..=end {
+        asked.send(&write_of(client, number)).expect("it runs");
+        thread::sleep(Duration::from_micros(100));
+    }
+    hear(asked, 3);
+    end
+}
+
+/// Has it save until it is gone, or that is enough: then until nothing is being saved, because a snapshot that ends
+/// hands over what was left behind.
+fn operate(near: &Namespace, mut draw: Random, is_enough: &AtomicBool) {
     let Ok(mut asked) = Asked::new(near) else { return };
-    loop {
+    while !is_enough.load(Ordering::Relaxed) {
         let verb = ["BGSAVE SCHEDULE", "BGREWRITEAOF"][draw.below(2) as usize];
         thread::sleep(Duration::from_millis(draw.below(30)));
         // One that is under way is refused, in one line.
@@ -210,6 +303,10 @@ fn operate(near: &Namespace, mut draw: Random) {
         if !asked.is_ok_and(|bytes| bytes > 0) {
             return;
         }
+    }
+    let goes_on = ["bgsave_in_progress:1", "rewrite_in_progress:1", "rewrite_scheduled:1"];
+    while goes_on.iter().any(|one| asked.ask("INFO persistence").concat().contains(one)) {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -243,8 +340,12 @@ fn start(
     let mut running = Running(child.expect("the program starts"));
     let begun = Instant::now();
     loop {
-        if let Ok(mut asked) = Asked::new(near) {
-            assert_eq!(asked.ask("PING"), ["PONG"]);
+        // It listens before it has read its log; and io_uring's sockets outlive a killed run for a moment.
+        if let Ok(mut asked) = Asked::new(near)
+            && asked.send("PING\r\n").is_ok()
+            && let Ok(reply) = asked.reply()
+        {
+            assert_eq!(reply, ["PONG"]);
             return (running, asked);
         }
         let is_over = running.0.try_wait().expect("it is our child").is_some();
@@ -265,6 +366,62 @@ enum Length {
 const LOG: &[&str] = &["--appendonly", "yes"];
 /// Room for the keys, and for few of their values.
 const LSM: &[&str] = &["--store", "lsm", "--maxmemory", "400kb"];
+
+/// How a round ends.
+#[derive(Clone, Copy)]
+struct Ending {
+    is_always: bool,
+    is_quiet: bool,
+}
+
+/// Has all clients write until a kill: how many writes each has sent, and how many of them must be there.
+fn write_until_killed(
+    near: &Namespace,
+    running: &mut Running,
+    models: &[Model],
+    draw: &mut Random,
+    Ending { is_always, is_quiet }: Ending,
+) -> Vec<(u64, u64)> {
+    let mut kill = || {
+        running.0.kill().expect("it runs until then");
+        running.0.wait().expect("it is our child");
+    };
+    let (quiet, is_saved) = (&Quiet::default(), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        let own = Random::seeded(draw.below(u64::MAX));
+        let operator = scope.spawn(move || operate(near, own, is_saved));
+        let clients: Vec<_> = (0..CLIENTS)
+            .zip(models)
+            .map(|(client, model)| {
+                let (from, own) = (model.done, Random::seeded(draw.below(u64::MAX)));
+                scope.spawn(move || load(near, client, from, own, quiet))
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(draw.below(MOMENT_MS_MAX)));
+        if is_quiet {
+            is_saved.store(true, Ordering::Relaxed);
+            operator.join().expect("no reply is an error");
+            quiet.is_asked_for.store(true, Ordering::Relaxed);
+        } else {
+            kill();
+        }
+        let ended = clients.into_iter().map(|client| client.join().expect("no reply is an error"));
+        let ended: Vec<(u64, u64)> = ended.collect();
+        if !is_quiet {
+            return ended
+                .into_iter()
+                .map(|(sent, answered)| (sent, answered * u64::from(is_always)))
+                .collect();
+        }
+        assert!(
+            ended.iter().all(|(sent, answered)| sent == answered),
+            "a reply is missing: {ended:?}"
+        );
+        thread::sleep(if is_always { Duration::ZERO } else { QUIET });
+        kill();
+        ended
+    })
+}
 
 fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
     let (lane, workers) = on;
@@ -288,6 +445,8 @@ fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
     let (mut rounds, mut from_snapshots, mut torn, mut lost) = (0, 0, 0, 0);
     loop {
         let fsync = if rounds % 4 == 3 { "everysec" } else { "always" };
+        let is_quiet = rounds % 8 == 3 || rounds % 8 == 5;
+        let ending = Ending { is_always: fsync == "always", is_quiet };
         let (mut running, mut asked) = start(&near, &folder, on, store, fsync);
         let info = asked.ask("INFO persistence").concat();
         from_snapshots += u64::from(info.contains("of the snapshot from"));
@@ -329,25 +488,7 @@ fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
         if is_over {
             break;
         }
-        let near = &near;
-        thread::scope(|scope| {
-            let operator = Random::seeded(draw.below(u64::MAX));
-            scope.spawn(move || operate(near, operator));
-            let clients: Vec<_> = (0..CLIENTS)
-                .zip(&models)
-                .map(|(client, model)| {
-                    let (from, own) = (model.done, Random::seeded(draw.below(u64::MAX)));
-                    scope.spawn(move || load(near, client, from, own))
-                })
-                .collect();
-            thread::sleep(Duration::from_millis(draw.below(MOMENT_MS_MAX)));
-            running.0.kill().expect("it runs until then");
-            running.0.wait().expect("it is our child");
-            for (client, place) in clients.into_iter().zip(&mut asked_for) {
-                let (sent, answered) = client.join().expect("no reply is an error");
-                *place = (sent, if fsync == "always" { answered } else { 0 });
-            }
-        });
+        asked_for = write_until_killed(&near, &mut running, &models, &mut draw, ending);
         rounds += 1;
     }
     let written: u64 = models.iter().map(|model| model.done).sum();
