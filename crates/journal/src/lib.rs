@@ -59,6 +59,7 @@ mod scan;
 mod segment;
 mod shared;
 mod snapshot;
+mod snapshot_mail;
 mod writer;
 
 pub use error::{JournalError, OpenError, Refused};
@@ -68,5 +69,6 @@ pub use journal::Journal;
 pub use options::{Clock, Options, Policy};
 pub use recover::{Recovered, Restored, Torn};
 pub use shared::Figures;
-pub use snapshot::{SnapshotRefused, SnapshotState, SnapshotWriter};
+pub use snapshot::{SnapshotRefused, SnapshotWriter};
+pub use snapshot_mail::SnapshotState;
 pub use writer::{Next, Writer};

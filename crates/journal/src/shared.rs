@@ -12,7 +12,7 @@
 use crate::error::JournalError;
 use crate::files::FolderLock;
 use crate::format::{MARK_BYTES, push_item};
-use crate::snapshot::{SnapshotMail, SnapshotState};
+use crate::snapshot_mail::{SnapshotMail, SnapshotState};
 use laneway_core::Bell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -13,7 +13,7 @@ use crate::options::{Clock, Options, Policy, SYNC_AFTER};
 use crate::recover::{Earlier, Past};
 use crate::segment::{Failed, Segment, SnapshotFile};
 use crate::shared::{Batch, Shared, clear};
-use crate::snapshot::{Finish, Job, SnapshotState};
+use crate::snapshot_mail::{Finish, Job, SnapshotState};
 use rustix::thread::set_current_timer_slack;
 use std::collections::VecDeque;
 use std::io;
