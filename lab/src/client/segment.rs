@@ -145,9 +145,11 @@ impl<C: Conversation> Client<C> {
     fn begin(&mut self, course: &mut Course, at: usize) {
         // What has no time of its own is due when its connection has its turn.
         let now_ns = MonotonicClock.now_ns();
+        course.tally.began();
         if let Link::Closed(fate, _) = self.connections[at].link() {
             let fate = *fate;
             let due = course.more(1, now_ns);
+            course.tally.broke();
             course.tally.ended(fate, due.into());
             return;
         }
@@ -258,7 +260,11 @@ impl<C: Conversation> Client<C> {
         let waiting = u64::from(connection.due - connection.taken);
         connection.taken = connection.due;
         course.tally.lost();
-        connection.close(fate, why) as u64 + waiting
+        let gone = connection.close(fate, why) as u64 + waiting;
+        if course.asking.is_closed && gone > 0 {
+            course.tally.broke();
+        }
+        gone
     }
 
     /// The wait is over. A connection with an answer still to come would have it in the next segment.
@@ -271,6 +277,9 @@ impl<C: Conversation> Client<C> {
                 let why = "a request on it was not answered in time".to_owned();
                 let lost = connection.close(Fate::TimedOut, why);
                 course.tally.lost();
+                if course.asking.is_closed {
+                    course.tally.broke();
+                }
                 course.tally.ended(Fate::TimedOut, lost as u64);
             }
         }

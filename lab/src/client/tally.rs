@@ -72,6 +72,9 @@ pub(crate) struct Asked {
     pub round_trips: RoundTrips,
     /// What became of the connections.
     pub connections: Connections,
+    /// Of a closed loop: connections that began it, and those of them on which a request was not answered.
+    #[serde(default)]
+    pub loops: [u64; 2],
     /// How the client kept its own time.
     pub generator: GeneratorReport,
     /// Bytes written and read.
@@ -98,6 +101,8 @@ impl Asked {
             offered: self.due,
             delivered: self.answered,
             foreign: self.unasked,
+            loops: self.loops[0],
+            loops_broken: self.loops[1],
             drops: self.fates.clone(),
             ..Ledger::default()
         };
@@ -176,6 +181,16 @@ impl Tally {
     /// A connection has gone.
     pub(super) fn lost(&mut self) {
         self.totals.connections.lost += 1;
+    }
+
+    /// A connection has begun its closed loop.
+    pub(super) fn began(&mut self) {
+        self.totals.loops[0] += 1;
+    }
+
+    /// The closed loop of one has ended with a request that was not answered.
+    pub(super) fn broke(&mut self) {
+        self.totals.loops[1] += 1;
     }
 
     /// Requests that are due and have no end yet.

@@ -112,6 +112,29 @@ fn a_closed_loop_keeps_every_connection_full_and_ends_with_nothing_in_flight() {
 }
 
 #[test]
+fn a_closed_loop_that_most_connections_get_no_answer_in_is_not_delivered() {
+    // A pool of ten threads, with a connection each for as long as it lives: the others wait for one.
+    let served = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let at = server(move |stream| {
+        if served.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 10 {
+            return echo(stream, |_| true);
+        }
+        thread::sleep(Duration::from_secs(30));
+        Ok(())
+    });
+    let plan = ClientPlan { timeout_ms: 2_000, ..plan(at, 100, 1) };
+    let mut client = client(&plan);
+    let asked = asked(&mut client, store::requests(20_000));
+    let ledger = asked.ledger();
+    assert_eq!((asked.loops, ledger.delivered), ([100, 90], 19_910));
+    assert!(ledger.loss_share() < 0.005 && !ledger.delivers(), "{ledger:?}");
+    // Those that were given up are opened again, and have no answer again.
+    assert_eq!(client.reopen().unwrap().reopened, 90);
+    let open = client.ask(open_loop(100, 100), || false).unwrap();
+    assert_eq!((open.loops, open.answered), ([0, 0], 10));
+}
+
+#[test]
 fn what_waits_behind_a_stall_is_as_late_as_it_was_due() {
     let stall = Duration::from_millis(120);
     let at = server(move |stream| {

@@ -639,6 +639,9 @@ fn add(sum: &mut Ledger, ledger: &Ledger) {
     sum.copies = ledger.copies.or(sum.copies);
     sum.trains += ledger.trains;
     sum.in_trains += ledger.in_trains;
+    sum.is_first_limited |= ledger.is_first_limited;
+    sum.loops += ledger.loops;
+    sum.loops_broken += ledger.loops_broken;
     sum.by_cable.resize(sum.by_cable.len().max(ledger.by_cable.len()), 0);
     for (sum, copies) in sum.by_cable.iter_mut().zip(&ledger.by_cable) {
         *sum += copies;

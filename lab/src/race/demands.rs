@@ -7,7 +7,9 @@
 use super::analyse::{Data, Side, is_saturated, ledger_of, load_of, paired, rule};
 use super::beside::Reach;
 use super::limiter::{Limiter, limiter};
-use crate::result::{ClaimOutcome, ClaimStatus, Finding, GoalOutcome, GoalStatus, RaceResult};
+use crate::result::{
+    ClaimOutcome, ClaimStatus, DELIVERS_LOSS_MAX, Finding, GoalOutcome, GoalStatus, RaceResult,
+};
 use crate::scenario::{Answer, Arithmetic, Claim, Goal, Scenario};
 use crate::trial::Trial;
 use laneway_kinds::Metric;
@@ -172,7 +174,7 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
         if test.metric.is_of_pings() {
             let row = result.ping.as_ref()?.pings.iter().find(|row| row.arm == arm)?;
             let lost = row.sent.saturating_sub(row.replied);
-            let is_lossy = lost as f64 >= row.sent as f64 * crate::result::DELIVERS_LOSS_MAX;
+            let is_lossy = lost as f64 >= row.sent as f64 * DELIVERS_LOSS_MAX;
             let (sent, why) = (row.sent, "what is left is no sample of all");
             return is_lossy.then(|| format!("{name} lost {lost} of {sent} pings: {why}"));
         }
@@ -184,9 +186,13 @@ fn collapse(test: &Goal, result: &RaceResult) -> Option<String> {
                 Some(format!("what {name} received of {at}/s is not known, nor what that cost it"))
             }
             ledger if ledger.delivers() => None,
+            ledger if ledger.own_loss_share() < DELIVERS_LOSS_MAX => Some(format!(
+                "{name} left {:.1} % of the connections of the closed loop without an answer: that is a collapse, and no cost",
+                ledger.undone_share() * 100.0
+            )),
             ledger => Some(format!(
                 "{name} lost {:.1} % of {at}/s: that is a collapse, and no cost",
-                ledger.loss_share() * 100.0
+                ledger.own_loss_share() * 100.0
             )),
         }
     })

@@ -127,6 +127,11 @@ impl Walk<'_> {
         Ledger {
             offered: planned * copies,
             copies: plan.sending.traffic.fanout().map(|_| copies),
+            is_first_limited: plan
+                .sending
+                .traffic
+                .fanout()
+                .is_some_and(|plan| !plan.fanout.is_timed(0)),
             by_cable: copied.map_or_else(Vec::new, |copied| copied.by_cable.clone()),
             trains: copied.map_or(0, |copied| copied.trains),
             in_trains: copied.map_or(0, |copied| copied.in_trains),

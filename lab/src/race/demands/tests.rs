@@ -444,6 +444,22 @@ fn no_cost_is_reported_of_a_collapse() {
 }
 
 #[test]
+fn a_closed_loop_that_most_connections_have_no_part_in_is_a_collapse() {
+    let looped = |broken| {
+        race(move |segment| {
+            cost(segment, 400.0);
+            segment.ledger.loops = 100;
+            segment.ledger.loops_broken = if segment.arm == XDP { broken } else { 0 };
+        })
+    };
+    let cost =
+        "metric = 'CPU per record', arm = 'xdp', over = 'packet', load_pps = 50_000, at_most = 1.5";
+    let why = "xdp left 90.0 % of the connections of the closed loop without an answer";
+    assert_judged(&looped(90), cost, Unanswered, why);
+    assert_judged(&looped(0), cost, Confirmed, "");
+}
+
+#[test]
 fn what_is_in_no_figure_makes_no_collapse() {
     let planted = |plant: fn(&mut Segment)| {
         race(|s| {
