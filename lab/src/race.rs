@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What must always hold: verdicts come from intervals and are judged against the noise floor (the base raced against
-//! itself in the same rounds); a segment is left out only because the generator was late, the meter did not close or,
+//! itself in the same rounds), and of costs only where both arms deliver the load; a segment is left out only because the generator was late, the meter did not close or,
 //! for rates and latencies, other programs took the CPU away, never because of what the arm did; a ledger that does
 //! not close makes the run invalid.
 
@@ -17,6 +17,7 @@ mod analyse;
 mod beside;
 mod capacities;
 mod clients;
+mod collapse;
 mod contest;
 mod demands;
 mod doubt;
@@ -347,6 +348,7 @@ fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent:
     if scenario.client.is_some() {
         result.client_shares = clients::shares(&result.segments, result.arms.len(), extent);
     }
+    collapse::refuse(result);
     limiter::refuse(result);
     beside::refuse(result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;

@@ -88,6 +88,15 @@ pub enum Doubt {
          arm can do that or more; search higher, or use a faster generator"
     )]
     OpenSearch,
+    /// An arm did not deliver the load.
+    #[error(
+        "{percent:.1} % of this load, or of the connections of a closed loop, had no answer from one of the two: what an \
+         arm spends on what it loses is no cost of its work; compare at a load that both deliver", percent = share * 100.0
+    )]
+    Collapsed {
+        /// Of the arm of which it is more, as a share.
+        share: f64,
+    },
     /// What interrupted the arms may be theirs, and is more than the answer bears.
     #[error(
         "what interrupted an arm's own tasks and has no known cause is {percent:.1} % of its CPU time, and the answer does \
