@@ -140,6 +140,7 @@ fn trial(output: PingOutput) -> Result<PingTrial, String> {
     }
     let mut round_trips = RoundTrips::default();
     output.replies_ns.iter().for_each(|&ns| round_trips.record(ns));
+    round_trips.miss(output.sent - replied);
     Ok(PingTrial {
         sent: output.sent,
         replied,

@@ -405,6 +405,10 @@ fn is_none_of_them(n: &usize) -> bool {
     *n == 0
 }
 
+/// The places of what the generator did not send: no arm was slow with it.
+pub(crate) const NOT_SENT: &str = "generator: not sent";
+pub(crate) const REFUSED: &str = "generator: refused";
+
 /// An arm that loses less than this share of a load delivers it.
 pub const DELIVERS_LOSS_MAX: f64 = 0.01;
 
@@ -462,12 +466,33 @@ impl Ledger {
 
     /// The same of the copies that were to leave by any cable but the first, of theirs; `None` without such.
     pub fn loss_share_of_others(&self) -> Option<f64> {
+        let [due, arrived] = self.of_others()?;
+        (due > 0).then(|| due.saturating_sub(arrived) as f64 / due as f64)
+    }
+
+    /// Copies that were to leave by any cable but the first, and those that did; `None` without such.
+    fn of_others(&self) -> Option<[u64; 2]> {
         let copies = self.copies?;
         let cables = u64::try_from(self.by_cable.len()).ok().filter(|cables| *cables > 1)?;
         // Outputs are dealt to the cables in turn.
         let due = self.packets() * (copies - copies.div_ceil(cables));
-        let arrived: u64 = self.by_cable.iter().skip(1).sum();
-        (due > 0).then(|| due.saturating_sub(arrived) as f64 / due as f64)
+        Some([due, self.by_cable.iter().skip(1).sum()])
+    }
+
+    /// How many latencies are missing beside so many that are known: those of what was sent and not delivered, in
+    /// proportion, since some are of samples. Copies that leave by a cable which is limited are not timed.
+    pub(crate) fn missing_beside(&self, known: u64) -> u64 {
+        let of_all = [self.offered, self.delivered];
+        let of_others = self.of_others().filter(|_| self.is_first_limited);
+        let [due, delivered] = of_others.unwrap_or(of_all);
+        let unsent: u64 = [NOT_SENT, REFUSED].iter().filter_map(|at| self.drops.get(*at)).sum();
+        let sent = due as f64 * (1.0 - unsent as f64 / self.offered.max(1) as f64);
+        let lost = (sent - delivered as f64).max(0.0);
+        match (self.unknown, delivered) {
+            (Some(_), _) => 0,
+            (None, 0) => lost.round() as u64,
+            (None, _) => (known as f64 * lost / delivered as f64).round() as u64,
+        }
     }
 }
 
@@ -886,6 +911,29 @@ mod tests {
         assert_eq!(of(&[0, 300, 100], 8), Some(0.2));
         assert_eq!(of(&[500], 8), None);
         assert_eq!(Ledger::default().loss_share_of_others(), None);
+    }
+
+    #[test]
+    fn latencies_are_missing_of_what_was_sent_and_lost_in_proportion_to_those_that_are_known() {
+        let drops = [(NOT_SENT.to_owned(), 6), (REFUSED.to_owned(), 4), ("a pool".to_owned(), 90)];
+        let ledger =
+            Ledger { offered: 1_000, delivered: 900, drops: drops.into(), ..Ledger::default() };
+        assert_eq!([900, 450].map(|known| ledger.missing_beside(known)), [90, 45]);
+        let silent = Ledger { delivered: 0, ..ledger.clone() };
+        assert_eq!(silent.missing_beside(0), 990);
+        let unknown = Ledger { unknown: Some(1_000), ..silent };
+        assert_eq!(unknown.missing_beside(0), 0);
+        // 100 packets, copies of which leave by the first cable, which loses half, and the second, which loses none.
+        let copies = Ledger {
+            offered: 200,
+            delivered: 150,
+            copies: Some(2),
+            by_cable: vec![50, 100],
+            ..Ledger::default()
+        };
+        let limited = Ledger { is_first_limited: true, ..copies.clone() };
+        assert_eq!([&copies, &limited].map(|ledger| ledger.missing_beside(60)), [20, 0]);
+        assert_eq!([copies, limited].map(|ledger| ledger.delivers()), [false, true]);
     }
 
     #[test]

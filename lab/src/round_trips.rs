@@ -60,6 +60,11 @@ impl RoundTrips {
         self.late += u64::from(ns > late_ns);
     }
 
+    /// So many more were asked for and had no end.
+    pub(crate) fn miss(&mut self, n: u64) {
+        self.latency.miss(n);
+    }
+
     /// From bins: each with the value that stands for it and how often it occurred. Sums and extremes are
     /// exact, as the recorder of the bins kept them.
     pub(crate) fn of_bins(

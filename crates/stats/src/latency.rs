@@ -4,9 +4,12 @@
 //! nanoseconds, takes about 230 KB whatever the trial's length, and is off by at most 0.1 %.
 //! Smallest and largest values are kept exactly.
 //!
-//! Two rules keep tails honest. A percentile p is given only if at least 50 samples lie beyond it
-//! (n (1 - p) >= 50): a "p99.9" of 2,000 samples is two samples, not a percentile. And latencies
-//! longer than the histogram are counted at its end and counted as clamped, never dropped.
+//! Three rules keep tails honest. A percentile p is given only if at least 50 samples lie beyond it
+//! (n (1 - p) >= 50): a "p99.9" of 2,000 samples is two samples, not a percentile. Latencies
+//! longer than the histogram are counted at its end and counted as clamped, never dropped. And what
+//! was waited for and never ended ([`Latency::miss`]) is longer than all that did: percentiles rank
+//! among both, and one whose rank is among what never ended is not given. Otherwise a server that
+//! sheds what it is slow with would have the shorter tail.
 //!
 //! It does not know what was measured: the scope (wire to app, round trip) belongs to the caller that
 //! records, and latencies of different scopes must not be merged.
@@ -33,6 +36,7 @@ pub struct Latency {
     min_ns: u64,
     max_ns: u64,
     clamped: u64,
+    missing: u64,
 }
 
 /// Figures of a trial's latencies, in nanoseconds.
@@ -40,6 +44,9 @@ pub struct Latency {
 pub struct LatencySummary {
     /// Samples.
     pub n: u64,
+    /// What was waited for and never ended, beside them: longer than any.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
     /// Samples longer than [`LATENCY_NS_MAX`], counted as that long.
     pub clamped: u64,
     /// Shortest, exact; `None` without samples.
@@ -56,6 +63,19 @@ pub struct LatencySummary {
     pub max_ns: Option<u64>,
     /// Packet delay variation: p99.9 - min.
     pub pdv_ns: Option<u64>,
+}
+
+impl LatencySummary {
+    /// Whether the percentile that one in so many lies beyond is longer than all that ended: there is no lack of
+    /// samples, but as many never did.
+    pub fn is_endless(&self, one_in: u64) -> bool {
+        let beyond = self.n.saturating_add(self.missing) / one_in;
+        beyond >= TAIL_SAMPLES_MIN && self.missing >= beyond
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A point of the latency-by-percentile curve.
@@ -80,6 +100,9 @@ pub struct LatencyRecord {
     pub extremes: Option<[u64; 2]>,
     /// Samples counted at the upper limit.
     pub clamped: u64,
+    /// What was waited for and never ended. Absent in records before 2026-11-30.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
     /// [longest latency of the bucket in ns, samples], ascending, without empty buckets.
     pub buckets: Vec<[u64; 2]>,
 }
@@ -126,7 +149,7 @@ impl Latency {
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
             .expect("constant bounds are valid: 1 <= low, 2 low <= high, digits <= 5");
-        Self { histogram, min_ns: u64::MAX, max_ns: 0, clamped: 0 }
+        Self { histogram, min_ns: u64::MAX, max_ns: 0, clamped: 0, missing: 0 }
     }
 
     /// Records one latency, ns.
@@ -138,12 +161,18 @@ impl Latency {
         self.histogram.saturating_record(kept_ns);
     }
 
+    /// So many more were waited for and never ended.
+    pub fn miss(&mut self, n: u64) {
+        self.missing = self.missing.saturating_add(n);
+    }
+
     /// Adds the samples of another trial or worker (of the same scope).
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all histograms here have the same bounds");
         self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.clamped = self.clamped.saturating_add(other.clamped);
+        self.missing = self.missing.saturating_add(other.missing);
     }
 
     /// Samples recorded.
@@ -151,18 +180,25 @@ impl Latency {
         self.histogram.len()
     }
 
+    /// Samples, and what never ended.
+    fn awaited(&self) -> u64 {
+        self.n().saturating_add(self.missing)
+    }
+
     /// The figures of a table row.
     pub fn summary(&self) -> LatencySummary {
         // The share beyond as a whole denominator: 1 - 0.9 in floating point is below 0.1 and
         // would refuse the 500th sample.
         let percentile = |one_in: u64| {
-            let backed = self.n() / one_in >= TAIL_SAMPLES_MIN;
+            let beyond = self.awaited() / one_in;
+            let backed = beyond >= TAIL_SAMPLES_MIN && self.missing < beyond;
             backed.then(|| self.value_beyond(1.0 / one_in as f64))
         };
         let some = self.n() > 0;
         let p999_ns = percentile(1_000);
         LatencySummary {
             n: self.n(),
+            missing: self.missing,
             clamped: self.clamped,
             min_ns: some.then_some(self.min_ns),
             p50_ns: percentile(2),
@@ -175,19 +211,22 @@ impl Latency {
     }
 
     /// The latency-by-percentile curve, five points per halving of the share beyond, ending where
-    /// fewer than 50 samples lie beyond. Empty below 50 samples.
+    /// fewer than 50 samples lie beyond, or none that ended. Empty below 50 samples.
     pub fn curve(&self) -> Vec<CurvePoint> {
+        let least = TAIL_SAMPLES_MIN.max(self.missing.saturating_add(1)) as f64;
         (0..)
             .map(|step| 2f64.powf(-f64::from(step) / f64::from(CURVE_POINTS_PER_HALVING)))
-            .take_while(|beyond| beyond * self.n() as f64 >= TAIL_SAMPLES_MIN as f64)
+            .take_while(|beyond| self.n() > 0 && beyond * self.awaited() as f64 >= least)
             .map(|beyond| CurvePoint { beyond, value_ns: self.value_beyond(beyond) })
             .collect()
     }
 
-    /// The latency that a share `beyond` of the samples exceeds, rounded up to its bucket's end
-    /// but never past a value that occurred.
+    /// The latency that a share `beyond` of the samples and of what never ended exceeds, rounded up
+    /// to its bucket's end but never past a value that occurred.
     fn value_beyond(&self, beyond: f64) -> u64 {
-        self.histogram.value_at_quantile(1.0 - beyond).clamp(self.min_ns, self.max_ns)
+        let among_samples = (1.0 - beyond) * self.awaited() as f64 / self.n().max(1) as f64;
+        let quantile = if self.missing == 0 { 1.0 - beyond } else { among_samples.min(1.0) };
+        self.histogram.value_at_quantile(quantile).clamp(self.min_ns, self.max_ns)
     }
 }
 
@@ -203,6 +242,7 @@ impl From<Latency> for LatencyRecord {
             significant_digits: SIGNIFICANT_DIGITS,
             extremes: (latency.n() > 0).then_some([latency.min_ns, latency.max_ns]),
             clamped: latency.clamped,
+            missing: latency.missing,
             buckets,
         }
     }
@@ -253,6 +293,7 @@ impl TryFrom<LatencyRecord> for Latency {
             }
             _ => return Err(LatencyError::Extremes),
         }
+        latency.missing = record.missing;
         Ok(latency)
     }
 }
@@ -309,6 +350,33 @@ mod tests {
     }
 
     #[test]
+    fn what_never_ended_is_longer_than_all_that_did() {
+        let of = |samples: u64, missing: u64| {
+            let mut latency = of(1..=samples);
+            latency.miss(missing);
+            latency
+        };
+        let s = of(99_800, 200).summary();
+        assert_eq!((s.n, s.missing, s.p999_ns, s.pdv_ns), (99_800, 200, None, None));
+        assert_eq!([2, 100, 1_000].map(|one_in| s.is_endless(one_in)), [false, false, true]);
+        // The rank among all is that of the 99,000th, and of the 50,000th.
+        for (found, exact) in [(s.p99_ns, 99_000.0), (s.p50_ns, 50_000.0)] {
+            let found = found.expect("it is among the samples") as f64;
+            assert!((found / exact - 1.0).abs() <= 1e-3, "{found} {exact}");
+        }
+        // One that ended is beyond, and its percentile is at the end of those that did.
+        let s = of(99_901, 99).summary();
+        assert!(s.p999_ns.is_some_and(|ns| ns >= 99_800) && !s.is_endless(1_000), "{s:?}");
+        assert!(of(99_900, 100).summary().p999_ns.is_none());
+        // Of too few it is not known whether that is so.
+        assert!(!of(3_000, 1_000).summary().is_endless(1_000));
+        let all_gone = of(0, 100_000);
+        assert!(all_gone.summary().is_endless(2) && all_gone.curve().is_empty());
+        let last = of(99_800, 200).curve().last().expect("it has points").beyond;
+        assert!((0.00201..0.0024).contains(&last), "{last}");
+    }
+
+    #[test]
     fn nothing_recorded_has_no_figures() {
         let s = Latency::new().summary();
         assert_eq!((s.n, s.min_ns, s.p50_ns, s.max_ns), (0, None, None, None));
@@ -350,7 +418,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_record_survives_json(latencies_ns in prop::collection::vec(any::<u64>(), 0..60)) {
-            let latency = of(latencies_ns.into_iter().map(|x| x >> (x % 64)));
+            let mut latency = of(latencies_ns.iter().map(|x| x >> (x % 64)));
+            latency.miss(latencies_ns.len() as u64 / 7);
             let text = serde_json::to_string(&latency).expect("plain data");
             let back: Latency = serde_json::from_str(&text).expect("our own text");
             prop_assert_eq!(back.summary(), latency.summary());
@@ -374,7 +443,7 @@ mod tests {
             clamped: u64,
         ) {
             let record = LatencyRecord {
-                unit: "ns".into(), significant_digits: 3, extremes, clamped, buckets,
+                unit: "ns".into(), significant_digits: 3, extremes, clamped, missing: clamped, buckets,
             };
             if let Ok(latency) = Latency::try_from(record.clone()) {
                 prop_assert_eq!(LatencyRecord::from(latency), record);

@@ -68,7 +68,7 @@ pub(crate) struct Asked {
     pub first_ns: u64,
     /// See `first_ns`.
     pub last_ns: u64,
-    /// From the due time of each request that was answered to the end of its answer.
+    /// From the due time of each request that was answered to the end of its answer; the others took longer than all.
     pub round_trips: RoundTrips,
     /// What became of the connections.
     pub connections: Connections,
@@ -218,6 +218,8 @@ impl Tally {
     ) -> Asked {
         assert_eq!(self.open(), 0, "every request has an end before the report");
         let Tally { mut totals, fates, late, asked } = self;
+        // Were they left out, a server that sheds what it is slow with would seem quick.
+        totals.round_trips.miss(totals.due - totals.answered);
         totals.fates = fates.iter().map(|(fate, n)| (fate.name().to_owned(), *n)).collect();
         totals.connections.open = connections;
         totals.in_time[1] = counted_for_ns;
@@ -233,5 +235,25 @@ impl Tally {
             cpu_ns: 0,
         };
         totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_answered_took_longer_than_all_that_was() {
+        let figures = |unanswered: u64| {
+            let mut tally = Tally::default();
+            tally.due(100_000);
+            (unanswered..100_000).for_each(|_| tally.answered(1_000, 101_000, true));
+            tally.ended(Fate::TimedOut, unanswered);
+            tally.close(1, 1, [1.0; 2]).round_trips.figures().summary
+        };
+        let (all, some) = (figures(0), figures(200));
+        assert_eq!([all.p99_ns, all.p999_ns], [Some(100_000); 2]);
+        assert_eq!([some.p99_ns, some.p999_ns], [Some(100_000), None]);
+        assert_eq!((some.n, some.missing), (99_800, 200));
     }
 }

@@ -82,6 +82,8 @@ fn asked(client: &mut Client<SameBytes>, asking: Asking) -> Asked {
     assert!(ledger.is_closed(), "{asked:?}");
     assert!(client.connections.iter().all(|connection| connection.in_flight() == 0));
     assert_eq!(asked.round_trips.n(), asked.answered);
+    let missing = asked.round_trips.figures().summary.missing;
+    assert_eq!(missing, asked.due - asked.answered);
     asked
 }
 

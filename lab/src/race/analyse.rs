@@ -12,7 +12,9 @@ use crate::trial::Trial;
 use laneway_kinds::Metric;
 use laneway_stats::limits::WHOLE_PAIRS_SHARE_MIN;
 use laneway_stats::pairs::{Comparison, Judgement, Pair, information};
-use laneway_stats::{Direction, Family, Latency, Look, Looks, Rule, Spending, Verdict, quantile};
+use laneway_stats::{
+    Direction, Family, Latency, LatencySummary, Look, Looks, Rule, Spending, Verdict, quantile,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The error rate of the verdicts on one metric, over all arms, loads and looks.
@@ -51,15 +53,27 @@ fn is_of_trial(metric: Metric) -> bool {
     is_far_out || metric.has_no_load()
 }
 
+/// A percentile that one in so many lies beyond, ns; `None` where it has too few samples. Where as many had no end it is
+/// no number: were it missing, an arm would be judged by what it was quick with.
+fn percentile(summary: &LatencySummary, ns: Option<u64>, one_in: u64) -> Option<f64> {
+    ns.map(|ns| ns as f64).or_else(|| summary.is_endless(one_in).then_some(f64::INFINITY))
+}
+
 /// A metric's value in one trial, of the segments that can be used; `None` where they have too few samples.
 fn of_trial(metric: Metric, trial: &Trial, load: usize) -> Option<f64> {
-    let p99 = |latency: &Latency| latency.summary().p99_ns.map(|ns| ns as f64);
+    let p99 = |latency: &Latency| {
+        let summary = latency.summary();
+        percentile(&summary, summary.p99_ns, 100)
+    };
     let pings = || Some(trial.ping.as_ref()?.round_trips.figures());
     match metric {
         Metric::WireToApp => p99(trial.wire_to_app.get(load)?),
         Metric::AppOnly => p99(trial.app_only.get(load)?),
         Metric::RttP99 => p99(trial.round_trips.get(load)?.latency()),
-        Metric::RttP999 => Some(trial.round_trips.get(load)?.latency().summary().p999_ns? as f64),
+        Metric::RttP999 => {
+            let summary = trial.round_trips.get(load)?.latency().summary();
+            percentile(&summary, summary.p999_ns, 1_000)
+        }
         Metric::ArrivalP99 => p99(trial.due_to_arrival.get(load)?.latency()),
         Metric::PingAvg => pings()?.avg_ns,
         Metric::PingMin => Some(pings()?.summary.min_ns? as f64),
@@ -93,6 +107,7 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
     if metric.is_of_delivery() && ledger.unknown.is_some() {
         return None;
     }
+    let median = |summary: &LatencySummary| percentile(summary, summary.p50_ns, 2);
     match metric {
         Metric::Rate => Some(segment.records_per_s),
         Metric::Cpu => ns_per_record(segment),
@@ -100,9 +115,9 @@ fn of_segment(metric: Metric, segment: &Segment) -> Option<f64> {
         // The window is longer than the schedule, in which all of it was due.
         Metric::CpuUsed => (ledger.offered > 0)
             .then(|| cpu.own_ns as f64 / 1e9 * generator.asked_pps / ledger.packets() as f64),
-        Metric::WireToAppP50 => Some(segment.wire_to_app?.p50_ns? as f64),
-        Metric::RttP50 => Some(segment.rtt?.summary.p50_ns? as f64),
-        Metric::ArrivalP50 => Some(segment.due_to_arrival?.summary.p50_ns? as f64),
+        Metric::WireToAppP50 => median(&segment.wire_to_app?),
+        Metric::RttP50 => median(&segment.rtt?.summary),
+        Metric::ArrivalP50 => median(&segment.due_to_arrival?.summary),
         Metric::Loss => Some(ledger.loss_share()),
         Metric::LossOfOthers => ledger.loss_share_of_others(),
         Metric::RingMemory => {
@@ -977,6 +992,30 @@ mod tests {
         let idle = Segment { ledger: Ledger::default(), ..at(1, 0, None) };
         let disturbed = Segment { disturbed: Some("it was".to_owned()), ..at(1, 0, None) };
         assert_eq!([idle, disturbed].map(|s| of_segment(Metric::Cpu, &s)), [None; 2]);
+    }
+
+    #[test]
+    fn an_arm_that_answers_the_quick_requests_alone_has_no_percentile_to_compare() {
+        let value = |metric, unanswered: u64| {
+            let mut trips = RoundTrips::default();
+            (unanswered..50_000).for_each(|_| trips.record(100_000));
+            trips.miss(unanswered);
+            let trial = Trial { round_trips: vec![trips], ..Trial::empty(0, 0) };
+            of_trial(metric, &trial, 0)
+        };
+        let near = |value: Option<f64>| value.is_some_and(|ns| (ns / 1e5 - 1.0).abs() < 0.001);
+        assert!(near(value(Metric::RttP999, 0)) && near(value(Metric::RttP999, 49)));
+        assert_eq!(value(Metric::RttP999, 50), Some(f64::INFINITY));
+        assert!(near(value(Metric::RttP99, 499)));
+        assert_eq!(value(Metric::RttP99, 500), Some(f64::INFINITY));
+        let mut segment = report::example().segments.remove(0);
+        let mut latency = Latency::new();
+        (0..60).for_each(|_| latency.record(7));
+        segment.wire_to_app = Some(latency.summary());
+        assert_eq!(of_segment(Metric::WireToAppP50, &segment), None, "too few");
+        latency.miss(60);
+        segment.wire_to_app = Some(latency.summary());
+        assert_eq!(of_segment(Metric::WireToAppP50, &segment), Some(f64::INFINITY));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! obtained.
 
 use super::table::{arm_column, counted};
-use super::wording::{arm_name, caps, load_name, scheduled, summary_of};
+use super::wording::{arm_name, caps, load_name, no_percentile, scheduled, summary_of};
 use crate::result::{CapacityRow, CapacitySection, PingRow, PingSection, RaceResult};
 use crate::round_trips::Rtt;
 use laneway_page::number::{count, figure, percent};
@@ -87,9 +87,7 @@ fn round_trips(result: &RaceResult, ping: &PingSection) -> Table {
         };
         let cell = |ns: Option<f64>, needed: u64| match ns {
             Some(ns) => Cell::Figure(figure(ns / 1e3), ns),
-            None => {
-                Cell::Absent(format!("{} recorded, {} needed", count(summary.n), count(needed)))
-            }
+            None => Cell::Absent(no_percentile(summary, needed)),
         };
         let whole = |ns: Option<u64>| ns.map(|ns| ns as f64);
         vec![

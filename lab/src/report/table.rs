@@ -4,7 +4,8 @@
 
 use super::wording::{
     RATE_SCOPE, arm_name, doubt, estimated_effect, generator_state, glyph, half_width, interval,
-    is_noise_floor, is_scheduled, load_name, no_figure, noise_floor, plural, summary_of, threshold,
+    is_noise_floor, is_scheduled, load_name, no_figure, no_percentile, noise_floor, summary_of,
+    threshold,
 };
 use crate::result::{Ledger, Memory, RaceResult, Segment, Summary};
 use laneway_core::DropReason;
@@ -182,7 +183,11 @@ pub(super) fn latency(result: &RaceResult, scope: Scope) -> Table {
     let columns = vec![
         load_column(),
         arm_column(),
-        column("samples", "", "Latencies recorded, all rounds merged."),
+        column(
+            "samples",
+            "",
+            "Latencies recorded, all rounds merged. What was lost counts as longer than all of them.",
+        ),
         column("p50", "\u{b5}s", "Half of the records took at most this long."),
         column("p90", "\u{b5}s", "90 % took at most this long; needs 500 samples."),
         column("p99", "\u{b5}s", "99 % took at most this long; needs 5,000 samples."),
@@ -201,11 +206,7 @@ pub(super) fn latency(result: &RaceResult, scope: Scope) -> Table {
         };
         let micros = |ns: Option<u64>, needed: u64| match ns {
             Some(ns) => Cell::Figure(figure(ns as f64 / 1e3), ns as f64),
-            None => Cell::Absent(format!(
-                "{} recorded, {} needed",
-                plural(usize::try_from(s.n).unwrap_or(usize::MAX), "sample"),
-                count(needed)
-            )),
+            None => Cell::Absent(no_percentile(s, needed)),
         };
         vec![
             counted(s.n),

@@ -13,7 +13,7 @@ use laneway_page::number::{
     ABSENT, confidence_percent, count, duration, figure, nouns, percent, ratio, tied,
 };
 use laneway_stats::pairs::{Doubt, Interval};
-use laneway_stats::{Direction, Scale, Verdict};
+use laneway_stats::{Direction, LatencySummary, Scale, Verdict};
 
 /// In front of the name of an arm that does not say what it received.
 const PER_OFFERED: &str = "[per offered]";
@@ -261,6 +261,17 @@ pub(super) fn doubt(finding: &Finding) -> Option<String> {
 pub(super) fn no_figure(finding: &Finding) -> String {
     let compared = finding.comparison.effects.len();
     format!("{} can be compared, of {}", plural(compared, "pair"), finding.comparison.offered())
+}
+
+/// Why a percentile that takes so many samples is not given.
+pub(super) fn no_percentile(summary: &LatencySummary, needed: u64) -> String {
+    let all = summary.n.saturating_add(summary.missing);
+    if all >= needed {
+        let lost = count(summary.missing);
+        return format!("{lost} of {} were lost, which took longer than all others", count(all));
+    }
+    let samples = plural(usize::try_from(all).unwrap_or(usize::MAX), "sample");
+    format!("{samples} recorded, {} needed", count(needed))
 }
 
 /// The threshold of a finding's verdict, in words.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::ping::PingTrial;
 use crate::plan::WayIn;
-use crate::result::{GeneratorReport, Ledger};
+use crate::result::{GeneratorReport, Ledger, NOT_SENT, REFUSED};
 use crate::segment::{SegmentPlan, SegmentSeen};
 use crate::tables::Tables;
 use laneway_core::{Cap, Counters, DropReason};
@@ -40,7 +40,7 @@ impl Walk<'_> {
             }
         };
         let not_sent = planned.saturating_sub(sent.sent + sent.refused);
-        name("generator: not sent", not_sent * copies);
+        name(NOT_SENT, not_sent * copies);
         let ring_full = after.wire.ring_full - before.wire.ring_full;
         // The kernel may report each frame that the ring refused to the lane (ENOBUFS), which counts
         // it, too, or offers it again: sendmmsg reports only a refusal of the first. So what the lane
@@ -53,7 +53,7 @@ impl Walk<'_> {
             }
             _ => (ring_full, sent.refused),
         };
-        name("generator: refused", by_generator * copies);
+        name(REFUSED, by_generator * copies);
         name(wire.ring(), by_ring * copies);
         // A frame that an XDP program cannot redirect into a socket is counted by the driver and by
         // the socket, which knows the reason.

@@ -20,7 +20,7 @@ use crate::meter::{Owner, Reading, Usage, cpumap_threads};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{ArmReport, ArmSetup, GeneratorSetup, Order, Reply, Shape, TraceEnd, WayIn};
 use crate::replies::Replied;
-use crate::result::{GeneratorReport, Resent, Segment};
+use crate::result::{GeneratorReport, Ledger, Resent, Segment};
 use crate::round_trips::RoundTrips;
 use crate::scenario::PingPlan;
 use crate::search::bisect;
@@ -328,11 +328,16 @@ impl<'a> Walk<'a> {
             (seen.wire_to_app, seen.app_only) = Default::default();
         }
         let is_seen = plan.app.race.counted.by_witness() && has_latency;
+        // A program of others reports none of its own.
+        if is_seen && plan.peer.is_none() {
+            let missing = ledger.missing_beside(seen.wire_to_app.n());
+            seen.wire_to_app.miss(missing);
+        }
         let is_timed = has_latency && !self.bench.placement().waits_for_generator();
         let answered = asked.as_ref().map(Asked::replied).filter(|_| has_latency);
         let replied = after.far_end.replied.as_ref().map(|replied| &replied.round_trips);
         let [round_trips, ways] = [replied, after.far_end.trips.as_ref()]
-            .map(|trips| trips.filter(|_| is_timed).cloned());
+            .map(|trips| trips.filter(|_| is_timed).map(|trips| with_missing(trips, &ledger)));
         let round_trips = answered.map(|replied| replied.round_trips).or(round_trips);
         let mut segment = Segment {
             arm: plan.arm,
@@ -673,6 +678,13 @@ pub(super) fn report(arm: &mut ChildProcess) -> Result<ArmReport, RaceError> {
     }
 }
 
+/// Round trips, or ways, of a probe that sees those alone that end: with the others, by the ledger.
+fn with_missing(trips: &RoundTrips, ledger: &Ledger) -> RoundTrips {
+    let mut trips = trips.clone();
+    trips.miss(ledger.missing_beside(trips.n()));
+    trips
+}
+
 /// The replies, as an arm's own sink would report them.
 pub(super) fn seen_by_replies(segment: u8, replied: &Replied) -> SegmentSeen {
     SegmentSeen {
@@ -730,7 +742,6 @@ pub(super) fn ping_order(plan: &TrialPlan<'_>, echo: &PingPlan) -> Option<PingOr
 mod tests {
     use super::*;
     use crate::report;
-    use crate::result::Ledger;
 
     #[test]
     fn what_keeps_a_rate_from_passing_is_known_apart() {
