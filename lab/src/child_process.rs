@@ -2,6 +2,7 @@
 
 use crate::disk;
 use crate::error::RaceError;
+use crate::leftovers::Leftovers;
 use crate::meter::{Meter, Owner};
 use crate::plan::{CHILD_END_MAX, Order, Ready, Reply};
 use laneway_netns::Namespace;
@@ -32,6 +33,8 @@ pub(crate) struct ChildProcess {
     replies: Receiver<Reply>,
     /// What it obtained.
     pub(crate) ready: Ready,
+    /// Declared last: what it leaves is removed when it has ended.
+    leftovers: Option<Leftovers>,
 }
 
 impl ChildProcess {
@@ -78,13 +81,18 @@ impl ChildProcess {
             }
         });
         let mut child_process =
-            ChildProcess { what, child, orders, replies, ready: Ready::default() };
+            ChildProcess { what, child, orders, replies, ready: Ready::default(), leftovers: None };
         child_process.write(setup)?;
         match child_process.reply(SETUP_MAX)? {
             Reply::Ready(ready) => child_process.ready = ready,
             _ => return Err(child_process.failed("it answered out of turn")),
         }
         Ok(child_process)
+    }
+
+    /// Has what it leaves in its namespace removed when it has ended.
+    pub(crate) fn remove(&mut self, leftovers: Leftovers) {
+        self.leftovers = Some(leftovers);
     }
 
     /// Its process.
@@ -246,6 +254,45 @@ mod tests {
         assert!(folder.exists());
         drop(keeper);
         assert!(!folder.exists());
+    }
+
+    /// What `show` prints of the namespace in which a keeper, whose script this is, has ended.
+    fn left_behind(script: &str, show: &str) -> Option<String> {
+        can_create().map_err(skip).ok()?;
+        let namespace = Namespace::create("keeper").unwrap();
+        let cable = "ip link add sut0 type veth peer name sut1 && ip link set dev sut0 up";
+        let run = |script: &str| Command::new("sh").args(["-c", script]).output().unwrap();
+        assert!(namespace.enter(|| run(cable)).unwrap().status.success());
+        let leftovers = Leftovers::of(&namespace).unwrap();
+        let ready = serde_json::to_string(&Reply::Ready(Ready::default())).unwrap();
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", script, &ready]);
+        let mut keeper =
+            ChildProcess::start_command("a keeper".to_owned(), keeper, &namespace, &()).unwrap();
+        keeper.remove(leftovers);
+        let shown = || String::from_utf8(namespace.enter(|| run(show)).unwrap().stdout).unwrap();
+        let there = shown();
+        assert!(!there.is_empty());
+        drop(keeper);
+        Some(shown())
+    }
+
+    #[test]
+    fn what_an_arm_leaves_on_its_interface_is_gone_behind_it() {
+        let script = "read setup; tc qdisc add dev sut0 clsact; ip address add 10.9.9.9/24 dev sut0; echo \"$0\"; read stop";
+        let show = "ip address show dev sut0 | grep 10.9.9.9; tc qdisc show dev sut0 | grep clsact";
+        let Some(left) = left_behind(script, show) else { return };
+        assert_eq!(left, "");
+    }
+
+    /// As a keeper does whose program takes too long to end.
+    #[test]
+    fn a_keeper_that_is_killed_leaves_its_address_to_the_next() {
+        let script = "read setup; ip address add 10.77.0.3/32 dev sut0; echo \"$0\"; exec sleep 60";
+        let Some(left) = left_behind(script, "ip address show dev sut0 | grep 10.77.0.3") else {
+            return;
+        };
+        assert_eq!(left, "");
     }
 
     /// Beside this thread on one CPU it does not stop at once.

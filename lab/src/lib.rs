@@ -36,6 +36,7 @@ mod headroom;
 mod host;
 mod lane_target;
 mod late;
+mod leftovers;
 mod meter;
 pub mod multicast;
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub use interface::{
     interface_state, read_offloads, set_offloads, wait_for_carrier,
 };
 pub use laneway_linux::{AddressError, Cidr, Mac};
-pub use namespace::{Namespace, can_create, memory_folder};
+pub use namespace::{Namespace, WeakNamespace, can_create, memory_folder};
 pub use napi::{NapiProof, NapiThread, napi_threads, set_threaded};
 pub use topology::{Side, SideRecord, Topology, TopologyOptions, TopologyRecord};
 pub use veth::{VethEnd, VethOptions, VethPair};

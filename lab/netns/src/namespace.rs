@@ -67,7 +67,7 @@ pub struct Namespace {
 
 /// A namespace as long as its owner keeps it, for what lies in it.
 #[derive(Debug)]
-pub(crate) struct WeakNamespace(Weak<File>);
+pub struct WeakNamespace(Weak<File>);
 
 impl Namespace {
     /// Makes one. The label stands in records; it need not be unique.
@@ -95,7 +95,8 @@ impl Namespace {
         PathBuf::from(format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()))
     }
 
-    pub(crate) fn downgrade(&self) -> WeakNamespace {
+    /// The same, without keeping it.
+    pub fn downgrade(&self) -> WeakNamespace {
         WeakNamespace(Arc::downgrade(&self.file))
     }
 
@@ -133,10 +134,7 @@ impl Drop for Namespace {
 
 impl WeakNamespace {
     /// As [`Namespace::enter`]; `None` when the namespace is gone.
-    pub(crate) fn enter<T: Send>(
-        &self,
-        action: impl FnOnce() -> T + Send,
-    ) -> Option<Result<T, Error>> {
+    pub fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Option<Result<T, Error>> {
         self.0.upgrade().map(|file| enter_file(&file, action))
     }
 }

@@ -14,7 +14,8 @@ impl<'a> BorrowedAddress<'a> {
         interface: &'a str,
         address: Ipv4Addr,
     ) -> Result<BorrowedAddress<'a>, String> {
-        call("ip", &["address", "add", &format!("{address}/32"), "dev", interface])?;
+        // One whose keeper was killed may be there still.
+        call("ip", &["address", "replace", &format!("{address}/32"), "dev", interface])?;
         Ok(BorrowedAddress { interface, address })
     }
 }
@@ -24,5 +25,27 @@ impl Drop for BorrowedAddress<'_> {
         // The namespace that it lies in goes at the end of the race, whatever comes of this.
         let address = format!("{}/32", self.address);
         let _ = call("ip", &["address", "del", &address, "dev", self.interface]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use laneway_netns::{Namespace, can_create};
+    use laneway_testkit::skip;
+
+    #[test]
+    fn an_address_that_is_there_already_is_borrowed_and_taken_back() {
+        if can_create().map_err(skip).is_err() {
+            return;
+        }
+        let namespace = Namespace::create("borrowed").unwrap();
+        let done = namespace.enter(|| {
+            let there = || call("ip", &["address", "add", "10.77.0.3/32", "dev", "lo"]);
+            there().unwrap();
+            drop(BorrowedAddress::new("lo", Ipv4Addr::new(10, 77, 0, 3)).unwrap());
+            there()
+        });
+        assert_eq!(done.unwrap(), Ok(()));
     }
 }

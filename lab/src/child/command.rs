@@ -18,9 +18,10 @@ mod program;
 mod sockets;
 
 use super::borrowed_address::BorrowedAddress;
-use super::forwarders::{call, is_attached};
+use super::forwarders::is_attached;
 use super::{memory, pipe};
 use crate::command::{CommandLine, Site, Task, find};
+use crate::leftovers::NO_PINGS;
 use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::result::Memory;
 use crate::segment::SegmentSeen;
@@ -49,8 +50,6 @@ const SETTLE_UNSEEN: Duration = Duration::from_secs(2);
 const COUNTER_MAX: Duration = Duration::from_millis(1_500);
 /// Payload that a program is asked with where the traffic has none of its own.
 const PAYLOAD_BYTES: u16 = 64;
-/// Where the kernel is asked to leave pings to others, in the namespace of this process.
-const NO_PINGS: &str = "/proc/sys/net/ipv4/icmp_echo_ignore_all";
 
 /// Is the program's keeper until asked to stop.
 ///
@@ -83,7 +82,6 @@ struct Kept<'a> {
     /// Nothing was sent since: its counter is unchanged.
     is_fresh: bool,
     _answering: Vec<(BorrowedAddress<'a>, Option<Silenced>)>,
-    _cleared: Cleared<'a>,
 }
 
 impl<'a> Kept<'a> {
@@ -107,9 +105,6 @@ impl<'a> Kept<'a> {
             Task::Serve => vec![(borrowed(&setup.interfaces, address)?, None)],
             _ => Vec::new(),
         };
-        let touched: &[String] =
-            if line.is_given_interface() { &setup.interfaces } else { Default::default() };
-        let cleared = Cleared(touched);
         // What we do for it is done beside it, and not on the generator's CPU.
         pin_to_cpu(setup.cpu).map_err(|error| error.to_string())?;
         let program = Program::start(&words)?;
@@ -139,7 +134,6 @@ impl<'a> Kept<'a> {
             segment: None,
             is_fresh: false,
             _answering: answering,
-            _cleared: cleared,
         })
     }
 
@@ -361,21 +355,6 @@ impl Drop for Silenced {
     fn drop(&mut self) {
         // The namespace goes at the end of the race, whatever comes of this.
         let _ = fs::write(NO_PINGS, self.before.trim_end());
-    }
-}
-
-/// Interfaces whose XDP programs are taken off when this is dropped: one that is attached without a link outlives
-/// the program that attached it.
-struct Cleared<'a>(&'a [String]);
-
-impl Drop for Cleared<'_> {
-    fn drop(&mut self) {
-        for interface in self.0 {
-            for mode in ["xdp", "xdpgeneric"] {
-                // Nothing to do where none is attached.
-                let _ = call("ip", &["link", "set", "dev", interface, mode, "off"]);
-            }
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::child_process::ChildProcess;
 use crate::client::{Asked, Asking};
 use crate::copies::Copied;
 use crate::error::RaceError;
+use crate::leftovers::Leftovers;
 use crate::meter::{Owner, Reading, Usage, cpumap_threads};
 use crate::ping::{self, PingLoad, PingOrder, PingTrial};
 use crate::plan::{ArmReport, ArmSetup, GeneratorSetup, Order, Reply, Shape, TraceEnd, WayIn};
@@ -595,14 +596,16 @@ impl Watched for Walk<'_> {
     }
 }
 
-/// Starts the arm of `plan` and books its time and that of its receive stack.
+/// Starts the arm of `plan` and books its time and that of its receive stack. What a program of others leaves in its
+/// namespace is removed behind it.
 pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProcess, RaceError> {
     let (namespace, _) = bench.sut();
     bench.renew_neighbours()?;
     let others = cpumap_threads();
     let limit_mbit = plan.sending.traffic.fanout().and_then(|plan| plan.fanout.limit_mbit);
     bench.limit(limit_mbit.filter(|_| !plan.is_unlimited))?;
-    let arm = ChildProcess::start(
+    let leftovers = plan.peer.map(|_| Leftovers::of(namespace)).transpose()?;
+    let mut arm = ChildProcess::start(
         format!("arm `{}`", plan.name),
         "arm",
         namespace,
@@ -629,6 +632,9 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
             trace: plan.trace.clone(),
         },
     )?;
+    if let Some(leftovers) = leftovers {
+        arm.remove(leftovers);
+    }
     let processes = [&[arm.pid()], &arm.ready.processes[..]].concat();
     bench.meter().classify_all(&processes, Owner::Arm(plan.arm))?;
     bench.meter().claim_cpumap_threads(&others, Owner::Arm(plan.arm))?;

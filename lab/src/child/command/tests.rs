@@ -1,6 +1,7 @@
 //! Real programs of others, in a namespace of their own: what each does wrong is reported, and nothing of it stays.
 
 use super::*;
+use crate::child::forwarders::call;
 use crate::client::ClientPlan;
 use crate::segment::Plant;
 use crate::tables::{Tables, TablesOf};
