@@ -95,9 +95,7 @@ impl XdpBench {
         let mut bench = XdpBench { child, interfaces: interfaces.to_vec() };
         let until = Instant::now() + ATTACH_MAX;
         loop {
-            if let Ok(Some(_)) = bench.child.try_wait() {
-                return Err(bench.last_words());
-            }
+            bench.check()?;
             if is_attached(from) && (from == to || is_attached(to)) {
                 return Ok(bench);
             }
@@ -106,6 +104,17 @@ impl XdpBench {
                 return Err(format!("{XDP_BENCH} attached no program within {seconds} s"));
             }
             thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether it still runs: its program goes with it.
+    ///
+    /// # Errors
+    /// A sentence with its last words.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(self.last_words()),
         }
     }
 

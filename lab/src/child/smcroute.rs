@@ -64,9 +64,7 @@ impl Smcroute {
         let mut program = Smcroute { child, routes: plan.fanout.groups.into() };
         let until = Instant::now() + ROUTES_MAX;
         loop {
-            if let Ok(Some(_)) = program.child.try_wait() {
-                return Err(program.last_words());
-            }
+            program.check()?;
             let there = fs::read_to_string(ROUTES).map_or(0, |text| text.lines().skip(1).count());
             if there >= program.routes {
                 return Ok(program);
@@ -79,6 +77,17 @@ impl Smcroute {
                 ));
             }
             thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether it still runs: its routes go with it.
+    ///
+    /// # Errors
+    /// A sentence with its last words.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(self.last_words()),
         }
     }
 
