@@ -31,7 +31,7 @@ use laneway_kinds::AppFacts;
 use program::Program;
 use sockets::{Listener, Transport, has_raw_socket, listeners};
 use std::fs;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -267,9 +267,7 @@ impl Starting<'_> {
                     thread::sleep(LOOK);
                 }
                 self.program.check()?;
-                asked
-                    .map(Some)
-                    .map_err(|why| format!("{why}; {}", self.program.output.last_words()))
+                asked.map(Some).map_err(|why| self.complaint(why))
             }
             (Task::SendBack, _) if listens => {
                 let asked = probe::ask(self.address, payload_bytes);
@@ -280,7 +278,7 @@ impl Starting<'_> {
                     ))),
                     // Bound to its interface, it hears no sender on this host.
                     Err(_) if self.line.is_given_interface() => Ok(None),
-                    Err(why) => Err(format!("{why}; {}", self.program.output.last_words())),
+                    Err(why) => Err(self.complaint(why)),
                 }
             }
             (Task::Receive, _) if !self.counts => {
@@ -289,6 +287,21 @@ impl Starting<'_> {
             (Task::Receive, _) => self.counter_seen().map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// What to say of one that does not answer as it should.
+    fn complaint(&self, why: String) -> String {
+        let why = self.by_ipv6_alone().unwrap_or(why);
+        format!("{why}; {}", self.program.output.last_words())
+    }
+
+    /// That it listens for IPv6 alone, if so: the kernel's table does not show it.
+    fn by_ipv6_alone(&self) -> Option<String> {
+        let listeners = listeners().into_iter().filter(|it| self.is_heard_by(it));
+        let listeners: Vec<SocketAddr> = listeners.map(|listener| listener.at).collect();
+        let at = listeners.first().filter(|_| listeners.iter().all(SocketAddr::is_ipv6))?;
+        probe::is_refused(self.transport(), self.address)
+            .then(|| format!("it listens on {at} for IPv6 alone; it is asked over IPv4"))
     }
 
     /// Waits for its first counter: without one what it received is not known.

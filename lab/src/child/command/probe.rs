@@ -1,5 +1,6 @@
 //! Whether a program sends datagrams back unchanged, or answers over connections, asked before it is measured.
 
+use super::sockets::Transport;
 use crate::client::{ClientPlan, Conversation, SameBytes, Terms, Values};
 use laneway_kinds::Protocol;
 use std::io::{self, Read, Write};
@@ -44,6 +45,23 @@ pub(super) fn ask(at: SocketAddrV4, payload_bytes: u16) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether the kernel refuses what is sent to `at`, since no socket waits for it.
+pub(super) fn is_refused(transport: Transport, at: SocketAddrV4) -> bool {
+    let is_refusal = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    let asked = || {
+        // A socket without a peer would not hear of it.
+        let socket = UdpSocket::bind((*at.ip(), 0))?;
+        socket.connect(at)?;
+        socket.set_read_timeout(Some(ANSWER_MAX))?;
+        socket.send(&payload(1, DATAGRAMS))?;
+        socket.recv(&mut [0]).map(drop)
+    };
+    match transport {
+        Transport::Tcp => TcpStream::connect_timeout(&at.into(), TALK_MAX).is_err_and(is_refusal),
+        Transport::Udp => asked().is_err_and(is_refusal),
+    }
 }
 
 /// Asks a program over three connections what `client` will; what it did, for the report.
@@ -155,7 +173,7 @@ fn answer(
     Ok(None)
 }
 
-/// Nothing arrived, or nothing listens any more, which the program's end will show.
+/// Nothing arrived, or nothing listens any more, which the program's end will show, or [`is_refused`].
 fn is_silence(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted | ConnectionRefused)

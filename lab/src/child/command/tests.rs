@@ -10,6 +10,7 @@ use laneway_kinds::{Peer, Protocol};
 use laneway_netns::Namespace;
 use laneway_registry::{Apps, Lanes};
 use laneway_testkit::skip;
+use std::path::Path;
 
 /// As a race would wait, were it not for the tests that wait in vain.
 const PATIENT: Duration = READY_MAX;
@@ -235,6 +236,35 @@ fn what_a_program_does_wrong_is_reported_in_a_sentence() {
             assert!(why.contains(part), "{command}\n{why}");
         }
     }
+}
+
+/// The same over IPv6, with IPv4 as well or without.
+fn over_ipv6(text: &str, is_alone: bool) -> String {
+    let own =
+        format!("setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, {})", u8::from(is_alone));
+    let text = text.replace("s.bind((sys.argv[1], ", &format!("s.{own}\ns.bind(('::', "));
+    python(&text.replace("AF_INET,", "AF_INET6,"))
+}
+
+#[test]
+fn one_that_listens_for_ipv6_alone_is_no_arm_and_the_sentence_says_so() {
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return skip("this kernel has no IPv6");
+    }
+    let alone = "it listens on [::]:7000 for IPv6 alone; it is asked over IPv4; its output: up";
+    let right = ECHO.replace("REPLY", "data");
+    for (app, text) in
+        [("bounce", right.as_str()), (SERVED, SERVE.replace("DO", "c.sendall(data)").as_str())]
+    {
+        let Some(why) = refused(app, &over_ipv6(text, true), PATIENT) else { return };
+        assert!(why.starts_with(alone), "{why}");
+    }
+    let both = raced("bounce", &over_ipv6(&right, false), PATIENT, |kept| kept.ready.clone());
+    let ready = both.unwrap().unwrap().caps.facts["ready"].clone();
+    assert!(ready.starts_with("it listens on UDP [::]:7000; datagrams"), "{ready}");
+    let silent = right.replace("s.sendto(data, peer)", "pass");
+    let why = refused("bounce", &over_ipv6(&silent, false), PATIENT).unwrap();
+    assert!(why.contains("10.77.0.2:7000 but sends nothing back"), "{why}");
 }
 
 /// Answers from a port that no client asked.
