@@ -74,6 +74,8 @@ struct Kept<'a> {
     program: Program,
     /// What it received is known from its counter, and from nothing else.
     is_asked: bool,
+    /// The one CPU that it may use.
+    cpu: usize,
     ready: Ready,
     /// The last segment that was announced.
     segment: Option<SegmentSeen>,
@@ -120,6 +122,7 @@ impl<'a> Kept<'a> {
         let mut facts = vec![starting.settled()?];
         facts.extend(starting.asked(setup)?);
         let program = starting.program;
+        program.check_cpu(setup.cpu)?;
         let mut caps = CapsReport::default();
         let shown = shlex::try_join(words.iter().map(String::as_str));
         caps.fact("program", shown.unwrap_or_else(|_| words.join(" ")));
@@ -130,6 +133,7 @@ impl<'a> Kept<'a> {
             before: program.output.counter().unwrap_or(0),
             program,
             is_asked: task == Task::Receive && setup.counts,
+            cpu: setup.cpu,
             ready,
             segment: None,
             is_fresh: false,
@@ -147,6 +151,7 @@ impl<'a> Kept<'a> {
     /// Its state.
     fn report(&mut self) -> Result<ArmReport, String> {
         self.program.check()?;
+        self.program.check_cpu(self.cpu)?;
         let mut lane = Counters::default();
         if self.is_asked {
             lane.rx_frames = self.counter()?;

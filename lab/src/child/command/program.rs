@@ -12,6 +12,7 @@
 
 use super::output::Output;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::sched_getaffinity;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -90,6 +91,32 @@ impl Program {
         processes
     }
 
+    /// Its own processes, without those that carry it.
+    pub(super) fn own(&self) -> Vec<u32> {
+        let first = self.first();
+        self.inside().into_iter().filter(|id| Some(*id) != first).collect()
+    }
+
+    /// Whether each of its threads may run on `cpu` and nowhere else: what it used elsewhere would be booked as its
+    /// CPU time, and be faster than any arm that is kept.
+    ///
+    /// # Errors
+    /// A sentence on the first that may.
+    pub(super) fn check_cpu(&self, cpu: usize) -> Result<(), String> {
+        for process in self.own() {
+            let threads = fs::read_dir(format!("/proc/{process}/task"));
+            let threads = threads.into_iter().flatten().flatten();
+            for id in threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+                // One that has ended runs nowhere.
+                let Ok(cpus) = sched_getaffinity(Pid::from_raw(id)) else { continue };
+                if !cpus.is_set(cpu) || cpus.count() != 1 {
+                    return Err(strayed(process, id, cpu));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it still runs.
     ///
     /// # Errors
@@ -112,8 +139,7 @@ impl Program {
 
     /// What to say of one that ended well.
     fn left(&self) -> String {
-        let first = self.first();
-        let behind: Vec<u32> = self.inside().into_iter().filter(|id| Some(*id) != first).collect();
+        let behind = self.own();
         if behind.is_empty() {
             return "it ended by itself (exit status 0), and an arm runs until it is asked to end"
                 .to_owned();
@@ -178,6 +204,22 @@ impl Drop for Program {
         // The first process is gone when all others are, and its parent ends behind it.
         let _ = self.child.wait();
     }
+}
+
+/// What to say of a thread that is not kept on `cpu`.
+fn strayed(process: u32, thread: i32, cpu: usize) -> String {
+    let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status"));
+    let status = status.unwrap_or_default();
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or("?", str::trim).to_owned()
+    };
+    format!(
+        "its thread `{}` ({thread}) may run on CPUs {}, and an arm is kept on its own, CPU {cpu} (`{{cpu}}`); start it \
+         without `taskset`, and without an option that pins its threads",
+        value("Name:"),
+        value("Cpus_allowed_list:")
+    )
 }
 
 /// It may have ended meanwhile.

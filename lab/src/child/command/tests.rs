@@ -6,6 +6,7 @@ use crate::client::ClientPlan;
 use crate::segment::Plant;
 use crate::tables::{Tables, TablesOf};
 use crate::timetable::Times;
+use laneway_engine::usable_cpus;
 use laneway_kinds::{Peer, Protocol};
 use laneway_netns::Namespace;
 use laneway_registry::{Apps, Lanes};
@@ -265,6 +266,30 @@ fn one_that_listens_for_ipv6_alone_is_no_arm_and_the_sentence_says_so() {
     let silent = right.replace("s.sendto(data, peer)", "pass");
     let why = refused("bounce", &over_ipv6(&silent, false), PATIENT).unwrap();
     assert!(why.contains("10.77.0.2:7000 but sends nothing back"), "{why}");
+}
+
+/// Lets the process run wherever it may.
+const STRAY: &str = "os.sched_setaffinity(0, range(os.cpu_count()))";
+
+#[test]
+fn one_that_may_run_on_other_cpus_than_its_own_is_no_arm() {
+    if usable_cpus().unwrap().len() < 2 {
+        return skip("there is one CPU");
+    }
+    let text = format!("import os\n{STRAY}\n{}", ECHO.replace("REPLY", "data"));
+    let Some(why) = refused("bounce", &python(&text), PATIENT) else { return };
+    assert!(why.contains("may run on CPUs 0") && why.contains("kept on its own, CPU 0"), "{why}");
+    let later = format!("    if data == b'go': import os; {STRAY}\n    s.sendto");
+    let command = echo("data").replace("    s.sendto", &later);
+    let ran = raced("bounce", &command, PATIENT, |kept| {
+        kept.report().map(drop).unwrap();
+        let socket = std::net::UdpSocket::bind("10.77.0.2:0").unwrap();
+        socket.send_to(b"go", "10.77.0.2:7000").unwrap();
+        socket.recv(&mut [0; 9]).unwrap();
+        kept.report().map(drop).unwrap_err()
+    });
+    let why = ran.unwrap().unwrap();
+    assert!(why.contains("may run on CPUs 0"), "{why}");
 }
 
 /// Answers from a port that no client asked.
