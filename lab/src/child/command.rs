@@ -77,6 +77,8 @@ struct Kept<'a> {
     /// The one CPU that it may use.
     cpu: usize,
     ready: Ready,
+    /// What it had in memory when that was last looked at.
+    memory: Memory,
     /// The last segment that was announced.
     segment: Option<SegmentSeen>,
     /// Its counter when the last segment was announced.
@@ -131,6 +133,7 @@ impl<'a> Kept<'a> {
         let ready = Ready { caps, shape, processes: program.processes() };
         Ok(Kept {
             before: program.output.counter().unwrap_or(0),
+            memory: memory_of(&program.own(), &ready.caps),
             program,
             is_asked: task == Task::Receive && setup.counts,
             cpu: setup.cpu,
@@ -152,9 +155,14 @@ impl<'a> Kept<'a> {
     fn report(&mut self) -> Result<ArmReport, String> {
         self.program.check()?;
         self.program.check_cpu(self.cpu)?;
+        let is_fresh = std::mem::take(&mut self.is_fresh);
+        if !is_fresh {
+            // To divide many shared pages takes time, which there is not in front of a segment that was announced.
+            self.memory = memory_of(&self.program.own(), &self.ready.caps);
+        }
         let mut lane = Counters::default();
         if self.is_asked {
-            lane.rx_frames = self.counter()?;
+            lane.rx_frames = self.counter(is_fresh)?;
             if let Some(segment) = &mut self.segment {
                 segment.delivered = lane.rx_frames - self.before;
             }
@@ -162,16 +170,15 @@ impl<'a> Kept<'a> {
         Ok(ArmReport {
             segment: self.segment.clone(),
             records: lane.rx_frames,
-            memory: memory_of(&self.program.processes(), &self.ready.caps),
+            memory: self.memory.clone(),
             lane,
             ..ArmReport::default()
         })
     }
 
     /// What it has received by now: by the next line that says so, unless nothing can have come since the last.
-    fn counter(&mut self) -> Result<u64, String> {
+    fn counter(&self, is_fresh: bool) -> Result<u64, String> {
         let output = &self.program.output;
-        let is_fresh = std::mem::take(&mut self.is_fresh);
         let counter = if is_fresh { output.counter() } else { output.next_counter(COUNTER_MAX) };
         match counter.unwrap_or(0) {
             now if now < self.before => Err(format!(
@@ -330,9 +337,9 @@ impl Starting<'_> {
     }
 }
 
-/// The memory of all its processes.
+/// The memory of all its processes; what they share is counted once.
 fn memory_of(processes: &[u32], caps: &CapsReport) -> Memory {
-    let each = processes.iter().map(|id| memory::of_process(&id.to_string(), caps));
+    let each = processes.iter().map(|id| memory::part_of_process(&id.to_string(), caps));
     each.fold(Memory::default(), |sum, memory| Memory {
         rss_bytes: sum.rss_bytes + memory.rss_bytes,
         locked_bytes: sum.locked_bytes + memory.locked_bytes,

@@ -29,6 +29,16 @@ pub(super) fn of_process(pid: &str, caps: &CapsReport) -> Memory {
     }
 }
 
+/// The same of a process that shares pages with others which are counted beside it: its part of each (proc(5), Pss).
+/// All that it has in memory, where the kernel does not divide that.
+pub(super) fn part_of_process(pid: &str, caps: &CapsReport) -> Memory {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let whole = of_process(pid, caps);
+    Memory { rss_bytes: kib.map_or(whole.rss_bytes, |kib| kib * 1024), ..whole }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -292,6 +292,37 @@ fn one_that_may_run_on_other_cpus_than_its_own_is_no_arm() {
     assert!(why.contains("may run on CPUs 0"), "{why}");
 }
 
+/// Shares memory with three workers, each of which has looked at all of it when it answers.
+const SHARE: &str = "import mmap, os, time
+shared = mmap.mmap(-1, 64 << 20)
+def touch():
+    return sum(shared[at] for at in range(0, len(shared), 4096))
+for at in range(0, len(shared), 4096): shared[at] = 1
+done, do = os.pipe()
+for _ in range(3):
+    if os.fork() == 0:
+        os.write(do, bytes([touch() & 1]))
+        time.sleep(600)
+for _ in range(3): os.read(done, 1)
+";
+
+#[test]
+fn memory_that_workers_share_is_counted_once_and_that_of_the_carriers_is_not() {
+    let text = format!("{SHARE}{}", ECHO.replace("REPLY", "data"));
+    let ran = raced("bounce", &python(&text), PATIENT, |kept| {
+        let own = kept.program.own();
+        let whole = own.iter().map(|id| memory::of_process(&id.to_string(), &kept.ready.caps));
+        let whole: u64 = whole.map(|memory| memory.rss_bytes).sum();
+        (own.len(), kept.ready.processes.len(), whole, kept.report().unwrap().memory.rss_bytes)
+    });
+    let Some(ran) = ran else { return };
+    let (own, all, whole, part) = ran.unwrap();
+    // Beside them are the first process of the namespace and its parent.
+    assert_eq!((own, all), (4, 6));
+    let mib = |bytes: u64| bytes >> 20;
+    assert!(mib(whole) >= 4 * 64 && (64..128).contains(&mib(part)), "{whole} {part}");
+}
+
 /// Answers from a port that no client asked.
 const ECHO_ELSEWHERE: &str = "python3 -c 'import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
