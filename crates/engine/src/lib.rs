@@ -39,7 +39,7 @@ pub use frames::run_frames;
 pub use idle::{BLOCK_NS_MAX, WAKE_NS};
 pub use kernel::{DRAIN_TURNS_MAX, run_kernel};
 pub use laneway_kinds::{Ended, PortReport, RunFailed, RunReport};
-pub use laneway_linux::{pin_to_cpu, usable_cpus};
+pub use laneway_linux::{pin_to_cpu, starting_on, usable_cpus};
 pub use service::{run_datagrams, run_streams};
 pub use split::{HalfInFront, Split, run_split};
 pub use stop::Stop;

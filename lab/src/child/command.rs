@@ -26,7 +26,7 @@ use crate::plan::{ArmReport, ArmSetup, Order, Ready, Reply, Shape};
 use crate::result::Memory;
 use crate::segment::SegmentSeen;
 use laneway_core::{CapsReport, Counters};
-use laneway_engine::pin_to_cpu;
+use laneway_engine::{pin_to_cpu, usable_cpus};
 use laneway_kinds::AppFacts;
 use program::Program;
 use sockets::{Listener, Transport, has_raw_socket, listeners};
@@ -109,9 +109,11 @@ impl<'a> Kept<'a> {
             Task::Serve => vec![(borrowed(&setup.interfaces, address)?, None)],
             _ => Vec::new(),
         };
-        // What we do for it is done beside it, and not on the generator's CPU.
+        let readers = readers(usable_cpus().map_err(|error| error.to_string())?, setup.cpu);
+        // What we do for it when we are asked is done beside it, and not on the generator's CPU.
         pin_to_cpu(setup.cpu).map_err(|error| error.to_string())?;
-        let program = Program::start(&words)?;
+        let is_asked = task == Task::Receive && setup.counts;
+        let program = Program::start(&words, is_asked, &readers)?;
         let mut starting = Starting {
             program,
             line: &line,
@@ -135,7 +137,7 @@ impl<'a> Kept<'a> {
             before: program.output.counter().unwrap_or(0),
             memory: memory_of(&program.own(), &ready.caps),
             program,
-            is_asked: task == Task::Receive && setup.counts,
+            is_asked,
             cpu: setup.cpu,
             ready,
             segment: None,
@@ -335,6 +337,13 @@ impl Starting<'_> {
         }
         Ok("delivered is the counter that it prints".to_owned())
     }
+}
+
+/// CPUs on which what a program prints is read: any but its own. Where one more is left alone, which is the generator's,
+/// it is wherever there is time, since a program whose output is not read stands still.
+fn readers(usable: Vec<usize>, own: usize) -> Vec<usize> {
+    let others: Vec<usize> = usable.iter().copied().filter(|cpu| *cpu != own).collect();
+    if others.len() > 1 { others } else { usable }
 }
 
 /// The memory of all its processes; what they share is counted once.

@@ -635,8 +635,10 @@ pub(crate) fn start_arm(bench: &Bench, plan: &TrialPlan<'_>) -> Result<ChildProc
     if let Some(leftovers) = leftovers {
         arm.remove(leftovers);
     }
-    let processes = [&[arm.pid()], &arm.ready.processes[..]].concat();
-    bench.meter().classify_all(&processes, Owner::Arm(plan.arm))?;
+    // What the keeper of a program of others does for it, such as to read what it prints, is no work of the arm's.
+    let keeper = if plan.peer.is_some() { Owner::Lab } else { Owner::Arm(plan.arm) };
+    bench.meter().classify(arm.pid(), keeper)?;
+    bench.meter().classify_all(&arm.ready.processes, Owner::Arm(plan.arm))?;
     bench.meter().claim_cpumap_threads(&others, Owner::Arm(plan.arm))?;
     bench.claim_napi_threads(plan.arm)?;
     switch_once(bench.placement().arm_cpu)?;

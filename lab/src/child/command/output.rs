@@ -1,7 +1,7 @@
 //! What a program prints: the end of it, to explain a failure; its counter; and that it ended.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +13,21 @@ const LINE_BYTES_MAX: usize = 4_096;
 /// How long the outputs of a program that ended are waited for, before its last words are taken: a descendant may
 /// hold them open for as long as it likes.
 const OUTPUTS_END_WAIT: Duration = Duration::from_millis(200);
+/// Read at once: a program may print much, and what that takes is not its own.
+const CHUNK_BYTES: usize = 1 << 16;
+/// The name of the threads that read.
+pub(super) const READER: &str = "program-output";
 /// In front of the counter, in a line of its standard output.
 const COUNTER: &str = "received=";
+
+/// What lines of a standard output mean.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    /// In front of the status of the program, which has ended: a line that no program prints.
+    pub(super) mark: String,
+    /// Some of the others have a counter.
+    pub(super) has_counters: bool,
+}
 
 /// What a program printed so far.
 #[derive(Debug, Default)]
@@ -31,32 +44,51 @@ pub(super) struct ProgramOutput {
 }
 
 impl ProgramOutput {
-    /// Takes in a piece of one of the two outputs; lines mean something on standard output only. A line that is
-    /// `mark` and a number is none of the program's: it has ended with this status.
-    fn hear(&mut self, bytes: &[u8], mark: Option<&str>) {
-        let Some(mark) = mark else { return self.keep(bytes) };
+    /// Takes in a piece of one of the two outputs; lines mean something on standard output only. The line that reports
+    /// the end of the program is none of its own.
+    fn hear(&mut self, bytes: &[u8], lines: Option<&Lines>) {
+        let Some(lines) = lines else { return self.keep(bytes) };
+        let (mut kept, mut at) = (0, 0);
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
-            self.line.extend(&piece[..piece.len().min(room)]);
-            if piece.last() != Some(&b'\n') {
-                self.keep(piece);
-                continue;
-            }
-            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
-            if let Some(status) = line.trim_end().strip_prefix(mark) {
-                self.status = status.parse().ok().or(Some(-1));
-                continue;
-            }
-            self.keep(piece);
-            if let Some(value) = counter(&line) {
-                let printed = self.counter.map_or(0, |(_, printed)| printed);
-                self.counter = Some((value, printed + 1));
+            let from = at;
+            at += piece.len();
+            let is_whole = piece.last() == Some(&b'\n');
+            let is_end = if is_whole && self.line.is_empty() {
+                self.read_line(piece, lines)
+            } else {
+                let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+                self.line.extend(&piece[..piece.len().min(room)]);
+                is_whole && {
+                    let line = std::mem::take(&mut self.line);
+                    self.read_line(&line, lines)
+                }
+            };
+            if is_end {
+                self.keep(&bytes[kept..from]);
+                kept = at;
             }
         }
+        self.keep(&bytes[kept..]);
+    }
+
+    /// Takes in a line; whether it reports the end of the program.
+    fn read_line(&mut self, line: &[u8], lines: &Lines) -> bool {
+        let line = &line[..line.len().min(LINE_BYTES_MAX)];
+        if let Some(status) = line.strip_prefix(lines.mark.as_bytes()) {
+            let status = std::str::from_utf8(status).ok().and_then(|it| it.trim_end().parse().ok());
+            self.status = status.or(Some(-1));
+            return true;
+        }
+        let counter = || counter(&String::from_utf8_lossy(line));
+        if let Some(value) = lines.has_counters.then(counter).flatten() {
+            let printed = self.counter.map_or(0, |(_, printed)| printed);
+            self.counter = Some((value, printed + 1));
+        }
+        false
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        self.tail.extend(bytes);
+        self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES_MAX)..]);
         let beyond = self.tail.len().saturating_sub(TAIL_BYTES_MAX);
         self.tail.drain(..beyond);
     }
@@ -85,23 +117,32 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Reads `from` until it ends. Of standard output, `mark` is the line that no program prints.
-    pub(super) fn read(&self, mut from: impl Read + Send + 'static, mark: Option<String>) {
+    /// Reads `from` until it ends, in a thread of its own, which may run where this one may; `lines` are those of a
+    /// standard output.
+    ///
+    /// # Errors
+    /// Without a thread.
+    pub(super) fn read(
+        &self,
+        mut from: impl Read + Send + 'static,
+        lines: Option<Lines>,
+    ) -> io::Result<()> {
         let output = Arc::clone(&self.output);
         self.output().open += 1;
-        thread::spawn(move || {
-            let mut chunk = [0; 4096];
+        let read = move || {
+            let mut chunk = vec![0; CHUNK_BYTES];
             while let Ok(n @ 1..) = from.read(&mut chunk) {
                 output
                     .0
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .hear(&chunk[..n], mark.as_deref());
+                    .hear(&chunk[..n], lines.as_ref());
                 output.1.notify_all();
             }
             output.0.lock().unwrap_or_else(PoisonError::into_inner).open -= 1;
             output.1.notify_all();
-        });
+        };
+        thread::Builder::new().name(READER.to_owned()).spawn(read).map(drop)
     }
 
     fn output(&self) -> MutexGuard<'_, ProgramOutput> {
@@ -152,11 +193,13 @@ impl Output {
 mod tests {
     use super::*;
 
-    const MARK: &str = "mark 7: ";
+    fn lines(has_counters: bool) -> Lines {
+        Lines { mark: "mark 7: ".to_owned(), has_counters }
+    }
 
     fn heard(pieces: &[&str]) -> ProgramOutput {
         let mut output = ProgramOutput::default();
-        pieces.iter().for_each(|piece| output.hear(piece.as_bytes(), Some(MARK)));
+        pieces.iter().for_each(|piece| output.hear(piece.as_bytes(), Some(&lines(true))));
         output
     }
 
@@ -185,6 +228,19 @@ mod tests {
         assert_eq!((output.status, output.words().as_deref()), (Some(143), Some("half a line")));
         assert_eq!(heard(&["mark 8: 1\n", "a mark 7: 1\n"]).status, None);
         assert_eq!(heard(&["mark 7: x\n"]).status, Some(-1));
+        let split = heard(&["one\nma", "rk 7", ": 5\n"]);
+        assert_eq!(split.status, Some(5));
+        let within = heard(&["one\nmark 7: 0\nleft behind\n"]);
+        assert_eq!(within.words().as_deref(), Some("one left behind"));
+    }
+
+    #[test]
+    fn counters_are_looked_for_where_some_are_wanted() {
+        let mut output = ProgramOutput::default();
+        output.hear(b"received=5\nrecei", Some(&lines(false)));
+        output.hear(b"ved=6\nmark 7: 2\n", Some(&lines(false)));
+        assert_eq!((output.counter, output.status), (None, Some(2)));
+        assert_eq!(output.words().as_deref(), Some("received=5 received=6"));
     }
 
     #[test]
@@ -203,19 +259,19 @@ mod tests {
         use std::os::unix::net::UnixStream;
         let output = Output::default();
         let (complaint, mut program) = UnixStream::pair().unwrap();
-        output.read(complaint, None);
-        output.read(&b"mark 7: 3\n"[..], Some(MARK.to_owned()));
+        output.read(complaint, None).unwrap();
+        output.read(&b"mark 7: 3\n"[..], Some(lines(false))).unwrap();
         while output.status().is_none() {
             thread::yield_now();
         }
         let late = thread::spawn(move || {
             thread::sleep(Duration::from_millis(20));
-            std::io::Write::write_all(&mut program, b"oh no").unwrap();
+            io::Write::write_all(&mut program, b"oh no").unwrap();
         });
         assert_eq!(output.last_words(), "its output: oh no");
         late.join().unwrap();
         let (held, _open) = UnixStream::pair().unwrap();
-        output.read(held, None);
+        output.read(held, None).unwrap();
         assert_eq!(output.last_words(), "its output: oh no", "a descendant holds an output open");
     }
 

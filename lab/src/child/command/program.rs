@@ -10,7 +10,8 @@
 //! its PID namespace, which signals would not end. Assumes root, `sh`, and `setpriv`, `unshare` and `setsid`
 //! (util-linux). The thread that starts it must outlive it: the kernel takes that thread for its parent.
 
-use super::output::Output;
+use super::output::{Lines, Output};
+use laneway_engine::starting_on;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::sched_getaffinity;
 use std::fs;
@@ -57,11 +58,16 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts `words` on the CPUs of the calling thread.
+    /// Starts `words` on the CPUs of the calling thread. What it prints is read on `readers`, for counters if it
+    /// `has_counters`.
     ///
     /// # Errors
     /// A sentence.
-    pub(super) fn start(words: &[String]) -> Result<Program, String> {
+    pub(super) fn start(
+        words: &[String],
+        has_counters: bool,
+        readers: &[usize],
+    ) -> Result<Program, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = format!("laneway {}.{}: ", std::process::id(), now.as_nanos());
         let mut child = Command::new("setpriv")
@@ -73,15 +79,17 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start setpriv (package util-linux): {error}"))?;
-        let output = Output::default();
-        if let Some(from) = child.stdout.take() {
-            output.read(from, Some(mark));
-        }
-        if let Some(from) = child.stderr.take() {
-            output.read(from, None);
-        }
-        let input = child.stdin.take();
-        Ok(Program { child, input, output })
+        let (input, printed, complained) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let program = Program { child, input, output: Output::default() };
+        let read = || {
+            let lines = Lines { mark, has_counters };
+            printed.map_or(Ok(()), |from| program.output.read(from, Some(lines)))?;
+            complained.map_or(Ok(()), |from| program.output.read(from, None))
+        };
+        let started = starting_on(readers, read).map_err(|error| error.to_string())?;
+        started.map_err(|error| format!("cannot start a thread: {error}; see `ulimit -u`"))?;
+        Ok(program)
     }
 
     /// Every process whose time is its own, those that carry it included.

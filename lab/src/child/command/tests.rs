@@ -1,16 +1,18 @@
 //! Real programs of others, in a namespace of their own: what each does wrong is reported, and nothing of it stays.
 
+use super::output::READER;
 use super::*;
 use crate::child::forwarders::call;
 use crate::client::ClientPlan;
 use crate::segment::Plant;
 use crate::tables::{Tables, TablesOf};
 use crate::timetable::Times;
-use laneway_engine::usable_cpus;
 use laneway_kinds::{Peer, Protocol};
 use laneway_netns::Namespace;
 use laneway_registry::{Apps, Lanes};
 use laneway_testkit::skip;
+use rustix::process::Pid;
+use rustix::thread::sched_getaffinity;
 use std::path::Path;
 
 /// As a race would wait, were it not for the tests that wait in vain.
@@ -290,6 +292,29 @@ fn one_that_may_run_on_other_cpus_than_its_own_is_no_arm() {
     });
     let why = ran.unwrap().unwrap();
     assert!(why.contains("may run on CPUs 0"), "{why}");
+}
+
+#[test]
+fn what_a_program_prints_is_read_on_another_cpu_where_there_is_one() {
+    assert_eq!(readers(vec![0, 1, 2], 0), [1, 2]);
+    // The other is the generator's: wherever there is time.
+    assert_eq!([readers(vec![0, 1], 0), readers(vec![0], 0)], [vec![0, 1], vec![0]]);
+    if usable_cpus().unwrap().len() < 2 {
+        return skip("there is one CPU");
+    }
+    let ran = raced("bounce", &echo("data"), PATIENT, |_| {
+        let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let reads = |entry: &fs::DirEntry| {
+            fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim() == READER)
+        };
+        let ids = threads.filter(reads).map(|entry| entry.file_name());
+        let ids = ids.filter_map(|id| Pid::from_raw(id.to_str()?.parse().ok()?));
+        ids.filter_map(|id| sched_getaffinity(Some(id)).ok()).collect::<Vec<_>>()
+    });
+    let Some(ran) = ran else { return };
+    let readers = ran.unwrap();
+    assert!(readers.len() >= 2, "{readers:?}");
+    assert!(readers.iter().all(|cpus| cpus.count() > 1 || !cpus.is_set(0)), "{readers:?}");
 }
 
 /// Shares memory with three workers, each of which has looked at all of it when it answers.
