@@ -41,7 +41,7 @@ race: toolchain ## install what is missing, build, race the lanes under app feat
 	echo "$(RACE)"; $(RACE); code=$$?; \
 	case $$code in \
 	    0) ;; \
-	    2) echo "make race: the race did not start (2): see the sentence above" ;; \
+	    2) echo "make race: no result (2): the sentence above says what failed, and when" ;; \
 	    3) echo "make race: not decided (3): the machine was too busy, or differs from itself; the report says which" ;; \
 	    4) echo "make race: invalid (4): a ledger is open, or a frame arrived twice; the report says which" ;; \
 	    *) echo "make race: ended with $$code" ;; \

@@ -43,6 +43,18 @@ pub enum RaceError {
         /// As many have an interval.
         needed: usize,
     },
+    /// Something failed when part of the race was measured.
+    #[error(
+        "{error}; that was in generation {generation}, {seconds} s after the first began, and no result was written"
+    )]
+    Ended {
+        /// In which generation of fresh processes, from 1.
+        generation: usize,
+        /// How long it had been measured.
+        seconds: u64,
+        /// What.
+        error: Box<RaceError>,
+    },
     /// The result cannot be written.
     #[error("cannot write {path}: {source}; give another folder with --out")]
     Write {

@@ -22,6 +22,7 @@ mod contest;
 mod demands;
 mod doubt;
 mod drift;
+mod ended;
 mod entrants;
 mod expected;
 mod files;
@@ -157,7 +158,8 @@ pub fn run(
     let loads = extent.loads_pps.len();
     result.summaries =
         analyse::summaries(&measured.segments, &measured.trials, entrants.len(), loads);
-    if let Some(explainer) = options.explain.filter(|_| !measured.is_interrupted) {
+    let is_whole = !measured.is_interrupted && measured.ended.is_none();
+    if let Some(explainer) = options.explain.filter(|_| is_whole) {
         let (summaries, generations) = (&result.summaries, measured.generations);
         let pass = traced::Pass { contest, summaries, generations };
         match pass.run(explainer, &mut show) {
@@ -191,7 +193,7 @@ fn concluded(
     program: Option<String>,
 ) -> RaceResult {
     let Contest { scenario, extent, entrants, own_pps, .. } = *contest;
-    let Measured { segments, trials, rounds, generations, findings, once, is_interrupted } =
+    let Measured { segments, trials, rounds, generations, findings, once, is_interrupted, ended } =
         measured;
     let ping = pings::section(&trials, entrants.len(), generations, scenario, program);
     let capacity = capacities::section(&trials, entrants.len(), generations, scenario);
@@ -212,6 +214,7 @@ fn concluded(
         invalid: faults(&segments, &trials, entrants, extent),
         segments,
         interrupted: is_interrupted,
+        ended,
         ..result
     };
     judge(&mut result, &trials, scenario, extent);
@@ -276,6 +279,7 @@ fn blank(
         invalid: Vec::new(),
         notes: Vec::new(),
         interrupted: false,
+        ended: None,
         outcome: Outcome::Done,
     })
 }
@@ -351,6 +355,7 @@ fn judge(result: &mut RaceResult, trials: &[Trial], scenario: &Scenario, extent:
     collapse::refuse(result);
     limiter::refuse(result);
     beside::refuse(result);
+    ended::refuse(result);
     let sought = extent.saturate || extent.topspeed || extent.closed_loop;
     result.goals = demands::goals(result, trials, scenario, sought);
     result.claims = demands::claims(result, trials, scenario, sought);
@@ -559,6 +564,7 @@ fn describe_traffic(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::EndedArm;
     use crate::scenario::CapacityPlan;
     use crate::tables::TablesOf;
     use laneway_registry::{Apps, Lanes};
@@ -623,6 +629,34 @@ mod tests {
         assert_eq!(taken_back(0), 0);
         // Nine times its own time.
         assert!(taken_back(9) > 0);
+    }
+
+    #[test]
+    fn costs_of_a_collapse_and_of_an_arm_that_ended_have_no_verdict_in_any_race() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/features.toml");
+        let mut scenario = Scenario::load(Path::new(file)).unwrap();
+        (scenario.goals, scenario.claims) = (Vec::new(), Vec::new());
+        let doubts = |ended: Option<usize>| {
+            let mut result = crate::report::example();
+            let ended = ended.map(|arm| EndedArm {
+                arm,
+                generation: 4,
+                seconds: 9.0,
+                why: "it did".into(),
+            });
+            result.ended = ended;
+            judge(&mut result, &[], &scenario, &scenario.quick);
+            let of = |is_it: fn(&Doubt) -> bool| {
+                let doubts = result.findings.iter().filter_map(|f| f.judgement.doubt);
+                doubts.filter(is_it).count()
+            };
+            let collapsed = of(|doubt| matches!(doubt, Doubt::Collapsed { .. }));
+            (collapsed, of(|doubt| *doubt == Doubt::Ended), result.outcome)
+        };
+        // The base of the example loses a part of its highest load: three costs of four arms.
+        assert_eq!(doubts(None), (12, 0, Outcome::Done));
+        // Five findings of one arm, at three loads.
+        assert_eq!(doubts(Some(4)), (9, 15, Outcome::Inconclusive));
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub struct RaceResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimOutcome>,
     /// Why there is no verdict: arms and loads with too few segments that can be used, each with the reason (a busy
-    /// machine, or a generator that does not keep the load), or a machine that changed too fast.
+    /// machine, or a generator that does not keep the load), a machine that changed too fast, or an arm that ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub too_few: Vec<String>,
     /// Everything that makes the run invalid; empty if it is valid.
@@ -124,8 +124,25 @@ pub struct RaceResult {
     /// It was interrupted, and what was measured until then is judged: generations that were whole.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub interrupted: bool,
+    /// An arm ended before the race, and with it the race; what was measured until then is judged: generations that were
+    /// whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<EndedArm>,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+/// An arm that ended by itself in the middle of a race.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndedArm {
+    /// Index into `arms`.
+    pub arm: usize,
+    /// In which generation, from 1: the first that is in no figure.
+    pub generation: usize,
+    /// How long the race had been measured, s.
+    pub seconds: f64,
+    /// What was reported of it.
+    pub why: String,
 }
 
 /// How a race ended; the process exits with [`Outcome::exit_code`].

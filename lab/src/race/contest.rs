@@ -11,14 +11,14 @@ use super::analyse::{Data, Judge};
 use super::doubt::Doubt;
 use super::once::Once;
 use super::{
-    Entrant, Options, Progress, RaceError, analyse, beside, demands, files, interrupted,
-    round_down, searched, trial_plan,
+    Entrant, Options, Progress, RaceError, analyse, beside, demands, entrants_names, files,
+    interrupted, round_down, searched, trial_plan,
 };
 use crate::arrivals::ARRIVALS_MAX;
 use crate::bench::Bench;
 use crate::copies;
 use crate::headroom::Sink;
-use crate::result::{Finding, Headroom, Segment};
+use crate::result::{EndedArm, Finding, Headroom, Segment};
 use crate::scenario::{Extent, ROUNDS_MAX, Scenario};
 use crate::traffic::Sending;
 use crate::trial::{self, Alive, Trial, TrialPlan};
@@ -66,6 +66,8 @@ pub(super) struct Measured {
     pub(super) once: Vec<Finding>,
     /// More was to be measured.
     pub(super) is_interrupted: bool,
+    /// The same, and this arm ended.
+    pub(super) ended: Option<EndedArm>,
 }
 
 impl<'a> Contest<'a> {
@@ -73,7 +75,7 @@ impl<'a> Contest<'a> {
     /// any look, so those of the last one stand then.
     ///
     /// # Errors
-    /// When a child failed, or the race was interrupted before there were [`GENERATIONS_MIN`].
+    /// When a child failed, or the race was interrupted, before there were [`GENERATIONS_MIN`]; or one that is no arm.
     pub(super) fn run(
         &self,
         app: &AppFacts,
@@ -91,18 +93,15 @@ impl<'a> Contest<'a> {
             let share = (generation + 1) as f64 / extent.generations as f64;
             let [first, segments] = [all.trials.len(), all.segments.len()];
             let rounds = all.rounds;
-            match self.generation(generation, began + time.mul_f64(share), &mut doubt, &mut all) {
-                Err(RaceError::Interrupted) if all.generations >= GENERATIONS_MIN => {
-                    all.segments.truncate(segments);
-                    all.trials.truncate(first);
-                    (all.rounds, all.is_interrupted) = (rounds, true);
-                    break;
-                }
-                Err(RaceError::Interrupted) => {
-                    let (generations, needed) = (all.generations, GENERATIONS_MIN);
-                    return Err(RaceError::InterruptedEarly { generations, needed });
-                }
-                measured => measured?,
+            let until = began + time.mul_f64(share);
+            if let Err(error) = self.generation(generation, until, &mut doubt, &mut all) {
+                let has_begun = generation > 0 || all.segments.len() > segments;
+                all.segments.truncate(segments);
+                all.trials.truncate(first);
+                all.rounds = rounds;
+                let names = entrants_names(entrants);
+                end_early(error, &mut all, &names, has_begun, began.elapsed())?;
+                break;
             }
             all.generations = generation + 1;
             files::write_trials(&all.trials[first..], first, self.options.out)?;
@@ -388,6 +387,45 @@ impl<'a> Contest<'a> {
     }
 }
 
+/// Ends a race in which something failed or that was interrupted, with the generations that were whole until then. The
+/// arms have these `names`; it `has_begun` if a segment was measured.
+///
+/// # Errors
+/// With what failed: where these are too few, and where it was no arm, so that nothing can be relied on.
+fn end_early(
+    error: RaceError,
+    all: &mut Measured,
+    names: &[String],
+    has_begun: bool,
+    elapsed: Duration,
+) -> Result<(), RaceError> {
+    let (generations, needed) = (all.generations, GENERATIONS_MIN);
+    let is_enough = generations >= needed;
+    match error {
+        RaceError::Interrupted if is_enough => all.is_interrupted = true,
+        RaceError::Interrupted => {
+            return Err(RaceError::InterruptedEarly { generations, needed });
+        }
+        error if !has_begun => return Err(error),
+        error => {
+            let generation = generations + 1;
+            let arm = names.iter().position(|name| is_of(&error, name));
+            let Some(arm) = arm.filter(|_| is_enough) else {
+                let (seconds, error) = (elapsed.as_secs(), Box::new(error));
+                return Err(RaceError::Ended { generation, seconds, error });
+            };
+            let (seconds, why) = (elapsed.as_secs_f64(), error.to_string());
+            all.ended = Some(EndedArm { arm, generation, seconds, why });
+        }
+    }
+    Ok(())
+}
+
+/// Whether it was the arm with this name that failed, or what is asked of it.
+fn is_of(error: &RaceError, arm: &str) -> bool {
+    matches!(error, RaceError::Child { what, .. } if what.ends_with(&format!("arm `{arm}`")))
+}
+
 /// The load beyond all others.
 pub(super) struct Saturating {
     /// Frames per second; at top speed no rate, but a number of them.
@@ -408,6 +446,42 @@ fn is_over(extent: &Extent, [generations, rounds]: [usize; 2], elapsed: Duration
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_arm_that_ends_in_a_late_generation_ends_the_race_and_throws_nothing_away() {
+        let names = ["base", "base again", "mine"].map(str::to_owned);
+        let failed = |what: &str| {
+            let why = "it ended with exit status 3; its output: oh no".to_owned();
+            RaceError::Child { what: what.to_owned(), why }
+        };
+        let end = |error, generations, has_begun| {
+            let mut all = Measured { generations, ..Measured::default() };
+            let elapsed = Duration::from_millis(41_900);
+            end_early(error, &mut all, &names, has_begun, elapsed)
+                .map(|()| (all.is_interrupted, all.ended))
+                .map_err(|error| error.to_string())
+        };
+        for what in ["arm `mine`", "the client of arm `mine`"] {
+            let (is_interrupted, ended) = end(failed(what), 3, true).unwrap();
+            let ended = ended.expect("it is known which");
+            assert_eq!((is_interrupted, ended.arm, ended.generation), (false, 2, 4));
+            assert_eq!(
+                ended.why,
+                format!("{what}: it ended with exit status 3; its output: oh no")
+            );
+        }
+        let why = end(failed("arm `mine`"), 2, true).unwrap_err();
+        assert!(why.contains("oh no; that was in generation 3, 41 s after"), "{why}");
+        // What is no arm's leaves nothing to rely on.
+        let why = end(failed("generator"), 9, true).unwrap_err();
+        assert!(why.contains("in generation 10, 41 s after"), "{why}");
+        // It did not start.
+        let why = end(failed("arm `mine`"), 0, false).unwrap_err();
+        assert!(why.ends_with("its output: oh no"), "{why}");
+        assert_eq!(end(RaceError::Interrupted, 3, true).unwrap(), (true, None));
+        let why = end(RaceError::Interrupted, 2, true).unwrap_err();
+        assert!(why.contains("2 of the 3 generations"), "{why}");
+    }
 
     #[test]
     fn a_race_whose_generations_outlast_its_time_still_has_enough_of_them() {

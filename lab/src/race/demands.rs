@@ -6,6 +6,7 @@
 
 use super::analyse::{Data, Side, is_saturated, ledger_of, load_of, paired, rule};
 use super::beside::Reach;
+use super::ended;
 use super::limiter::{Limiter, limiter};
 use crate::result::{
     ClaimOutcome, ClaimStatus, DELIVERS_LOSS_MAX, Finding, GoalOutcome, GoalStatus, RaceResult,
@@ -54,8 +55,8 @@ pub(super) fn goals(
     sought: bool,
 ) -> Vec<GoalOutcome> {
     let outcome = |goal: &Goal| {
-        let collapsed = collapse(goal, result).map(DemandAnswer::Undecided);
-        let answer = collapsed.unwrap_or_else(|| judge(goal, result, trials, scenario));
+        let barred = barred(goal, result).map(DemandAnswer::Undecided);
+        let answer = barred.unwrap_or_else(|| judge(goal, result, trials, scenario));
         let (measured, status) = match answer {
             DemandAnswer::Measured(measured, answer) => (
                 measured,
@@ -132,7 +133,7 @@ fn raced(
     trials: &[Trial],
     scenario: &Scenario,
 ) -> (String, ClaimStatus) {
-    if let Some(why) = collapse(test, result) {
+    if let Some(why) = barred(test, result) {
         return (why, ClaimStatus::Unanswered);
     }
     match judge(test, result, trials, scenario) {
@@ -161,6 +162,13 @@ fn calculated(figures: &Arithmetic) -> (String, ClaimStatus) {
             (figure, ClaimStatus::Refuted)
         }
     }
+}
+
+/// Why nothing is answered there, as far as that is known of the arms; `None` where something may be.
+fn barred(test: &Goal, result: &RaceResult) -> Option<String> {
+    let (arm, over) = Field::of(result).sides(test).ok()?;
+    let arms = [Some(arm), over].into_iter().flatten().map(|(arm, _)| arm);
+    ended::sentence(result, arms).or_else(|| collapse(test, result))
 }
 
 /// Why a cost cannot be compared there; `None` where it can. An arm that loses packets spends its time on them, too,

@@ -519,6 +519,7 @@ fn race_of(loads_pps: Vec<u64>, rounds: usize, models: &[Model]) -> RaceResult {
         invalid: Vec::new(),
         notes: vec!["CPU cost is the guest's view: work of the host is invisible.".to_owned()],
         interrupted: false,
+        ended: None,
         outcome: Outcome::Inconclusive,
     };
     result.findings = findings(&result);

@@ -333,7 +333,7 @@ pub(super) fn outcome_sentence(result: &RaceResult) -> String {
             plural(result.generations, "generation")
         ),
         Outcome::Inconclusive if !result.too_few.is_empty() => format!(
-            "No verdict where too few segments are whole, or the machine changed, for {}; {tally}.",
+            "No verdict where too few segments are whole, the machine changed, or an arm ended, for {}; {tally}.",
             plural(result.too_few.len(), "reason")
         ),
         Outcome::Inconclusive if open == 0 => {

@@ -97,6 +97,9 @@ pub enum Doubt {
         /// Of the arm of which it is more, as a share.
         share: f64,
     },
+    /// An arm did not last as long as the race.
+    #[error("an arm ended by itself in the middle of the race; find out why, and race again")]
+    Ended,
     /// What interrupted the arms may be theirs, and is more than the answer bears.
     #[error(
         "what interrupted an arm's own tasks and has no known cause is {percent:.1} % of its CPU time, and the answer does \

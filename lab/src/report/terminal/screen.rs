@@ -63,7 +63,7 @@ pub(in super::super) fn screen(result: &RaceResult, style: Style) -> String {
     if !result.too_few.is_empty() {
         page.wrapped(
             "",
-            "No verdict where the machine was busy or changed too fast, or the generator was late:",
+            "No verdict where the machine was busy or changed too fast, the generator was late, or an arm ended:",
         );
         reasons(&mut page, &result.too_few);
         // What of the machine may have been the cause, and what to try.
