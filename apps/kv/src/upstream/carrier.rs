@@ -3,7 +3,7 @@
 //! A node that has several addresses is tried at each in turn before its link is lost; [`Names`] finds them.
 
 use super::map::{Address, UpstreamSettings};
-use super::names::{Answered, Found, LookUp, Names, look_up};
+use super::names::{Answered, LookUp, Names, Whereabouts, look_up};
 use super::pilot::{Action, LINKS, LinkId, Pilot};
 use super::{Far, Report, Request};
 use laneway_core::Bell;
@@ -193,8 +193,8 @@ impl Carrier {
             for action in std::mem::take(&mut self.pilot.actions) {
                 match action {
                     Action::Connect(id, address) => match self.names.ask(id, &address) {
-                        Ok(Found::Later) => {}
-                        Ok(Found::At(found)) => {
+                        Ok(Whereabouts::Later) => {}
+                        Ok(Whereabouts::At(found)) => {
                             self.connect(Answered { address, links: vec![id], found: Ok(found) });
                         }
                         Err(why) => self.pilot.lost(id, why.to_string().as_bytes()),

@@ -2,8 +2,8 @@
 //!
 //! A resolver may take seconds, and the thread that asks it waits: a name is therefore looked up by a thread of its
 //! own, once for all links that want it, and the thread with the sockets goes on. An address that is written as one
-//! needs no thread. What must always hold: at most [`LOOKUPS_MAX`] names are looked up at a time; a link that was given up
-//! receives nothing. Links are of [`Pilot`](super::pilot::Pilot), which bounds how long one may take to connect.
+//! needs no thread. What must always hold: at most [`LOOKUPS_MAX`] names are looked up at a time; a link that was given
+//! up receives nothing. Links are of [`Pilot`](super::pilot::Pilot), which bounds how long one may take to connect.
 
 use super::map::Address;
 use super::pilot::LinkId;
@@ -27,7 +27,7 @@ pub(super) fn look_up(address: &Address) -> io::Result<Vec<SocketAddr>> {
 
 /// Where a node may be reached.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Whereabouts {
     At(Vec<SocketAddr>),
     /// It is being looked up; the bell rings.
     Later,
@@ -62,13 +62,13 @@ impl Names {
     ///
     /// # Errors
     /// Too many names are looked up, or there is no room for a thread.
-    pub(super) fn ask(&mut self, id: LinkId, address: &Address) -> io::Result<Found> {
+    pub(super) fn ask(&mut self, id: LinkId, address: &Address) -> io::Result<Whereabouts> {
         if let Ok(ip) = address.host.parse::<IpAddr>() {
-            return Ok(Found::At(vec![SocketAddr::new(ip, address.port)]));
+            return Ok(Whereabouts::At(vec![SocketAddr::new(ip, address.port)]));
         }
         if let Some((_, links)) = self.asked.iter_mut().find(|(asked, _)| asked == address) {
             links.push(id);
-            return Ok(Found::Later);
+            return Ok(Whereabouts::Later);
         }
         if self.asked.len() >= LOOKUPS_MAX {
             return Err(io::Error::other("the resolver has not answered for other names"));
@@ -84,7 +84,7 @@ impl Names {
         // Ends by itself: no resolver takes for ever.
         Builder::new().name("resolver".to_owned()).spawn(find)?;
         self.asked.push((address.clone(), vec![id]));
-        Ok(Found::Later)
+        Ok(Whereabouts::Later)
     }
 
     /// The link is given up.
@@ -146,10 +146,10 @@ mod tests {
         let mut names = Names::new(look_up, Bell::new().expect("a descriptor"));
         for (host, at) in [("192.0.2.9", "192.0.2.9:6379"), ("::1", "[::1]:6379")] {
             let found = names.ask((0, 0), &node(host)).expect("it is an address");
-            assert_eq!(found, Found::At(vec![at.parse().expect("an address")]));
+            assert_eq!(found, Whereabouts::At(vec![at.parse().expect("an address")]));
         }
         for link in 0..3 {
-            assert_eq!(names.ask((1, link), &node("two")).expect("a thread"), Found::Later);
+            assert_eq!(names.ask((1, link), &node("two")).expect("a thread"), Whereabouts::Later);
         }
         names.forget((1, 1));
         let Answered { links, found, .. } = answered(&mut names);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(names.in_turn(&node("two"), &found), found);
         names.note_failed(&node("two"));
         assert_eq!(names.in_turn(&node("two"), &found), [found[1], found[0]]);
-        assert_eq!(names.ask((2, 0), &node("none")).expect("a thread"), Found::Later);
+        assert_eq!(names.ask((2, 0), &node("none")).expect("a thread"), Whereabouts::Later);
         assert!(answered(&mut names).found.is_err());
         assert!(names.answer().is_none());
     }
@@ -173,9 +173,9 @@ mod tests {
         let mut names = Names::new(look_up, Bell::new().expect("a descriptor"));
         for number in 0..LOOKUPS_MAX {
             let found = names.ask((0, 0), &node(&format!("name-{number}")));
-            assert_eq!(found.expect("a thread"), Found::Later);
+            assert_eq!(found.expect("a thread"), Whereabouts::Later);
         }
         names.ask((0, 0), &node("another")).expect_err("too many");
-        assert_eq!(names.ask((0, 1), &node("name-0")).expect("it is asked"), Found::Later);
+        assert_eq!(names.ask((0, 1), &node("name-0")).expect("it is asked"), Whereabouts::Later);
     }
 }
