@@ -60,23 +60,34 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Longer than what `everysec` may lose.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// Who writes: by a number that no other has, and long values or none.
+#[derive(Clone, Copy, Default)]
+struct Client {
+    number: u64,
+    has_long: bool,
+}
+
 /// What a client's keys hold when so many of its writes are done.
 #[derive(Clone, Default)]
 struct Model {
+    client: Client,
     done: u64,
     strings: BTreeMap<String, u64>,
     list: VecDeque<u64>,
     hash: BTreeMap<String, u64>,
     sorted: BTreeMap<String, u64>,
-    /// The last that was long.
-    long: Option<u64>,
+    /// The last that was long, and how long.
+    long: Option<(u64, u64)>,
 }
 
-/// How long a value is that this write sets, if that is a long one.
-fn long_bytes(number: u64) -> Option<u64> {
-    let (of_them, rest) = (number / LONG_EVERY, number % LONG_EVERY);
-    let more = if of_them % 4 == 3 { of_them * 77_777 % (LONG_BYTES_MAX - LONG_BYTES) } else { 0 };
-    (rest == 0).then_some(LONG_BYTES + more)
+impl Client {
+    /// How long a value is that the write of this number sets, if that is a long one.
+    fn long_bytes(self, number: u64) -> Option<u64> {
+        let (of_them, rest) = (number / LONG_EVERY, number % LONG_EVERY);
+        let is_longer = of_them % 4 == 3;
+        let more = if is_longer { of_them * 77_777 % (LONG_BYTES_MAX - LONG_BYTES) } else { 0 };
+        (self.has_long && rest == 0).then_some(LONG_BYTES + more)
+    }
 }
 
 /// Where a client's numbers are that one write has both of. All keys of a client have one tag, so they are of one
@@ -86,10 +97,10 @@ fn names(client: u64, slot: u64) -> [String; 2] {
 }
 
 /// The client's write of that number. Each is answered by one line.
-fn write_of(client: u64, number: u64) -> String {
-    let slot = number % SLOTS;
+fn write_of(by: Client, number: u64) -> String {
+    let (client, slot) = (by.number, number % SLOTS);
     let [newest, own] = names(client, slot);
-    if let Some(bytes) = long_bytes(number) {
+    if let Some(bytes) = by.long_bytes(number) {
         // No inline command is so long.
         let (key, value) = (format!("b{{{client}}}"), format!("{number}:"));
         let (head, rest) = (value.len() as u64 + bytes, "v".repeat(bytes as usize));
@@ -111,12 +122,12 @@ fn write_of(client: u64, number: u64) -> String {
 }
 
 impl Model {
-    fn write(&mut self, client: u64) {
+    fn write(&mut self) {
         self.done += 1;
-        let (number, slot) = (self.done, self.done % SLOTS);
+        let (client, number, slot) = (self.client.number, self.done, self.done % SLOTS);
         let both = |[first, second]: [String; 2]| [(first, number), (second, number)];
-        if long_bytes(number).is_some() {
-            self.long = Some(number);
+        if let Some(bytes) = self.client.long_bytes(number) {
+            self.long = Some((number, bytes));
             return;
         }
         match number % 7 {
@@ -141,7 +152,7 @@ impl Model {
             of.iter().map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>()
         };
         let list: Vec<String> = self.list.iter().map(u64::to_string).collect();
-        let long = self.long.and_then(|number| Some(long_text(number, long_bytes(number)?)));
+        let long = self.long.map(|(number, bytes)| long_text(number, bytes));
         let single = vec![list.join(" "), long.unwrap_or_default()];
         [pairs(&self.strings), single, pairs(&self.hash), pairs(&self.sorted)].concat()
     }
@@ -240,7 +251,13 @@ impl Quiet {
 }
 
 /// Writes until the store is gone or quiet is asked for: how many were sent, and how many answered.
-fn load(near: &Namespace, client: u64, from: u64, mut draw: Random, quiet: &Quiet) -> (u64, u64) {
+fn load(
+    near: &Namespace,
+    client: Client,
+    from: u64,
+    mut draw: Random,
+    quiet: &Quiet,
+) -> (u64, u64) {
     let (mut sent, mut answered) = (from, from);
     let Ok(mut asked) = Asked::new(near) else { return (sent, answered) };
     while !quiet.is_asked_for() {
@@ -248,7 +265,7 @@ fn load(near: &Namespace, client: u64, from: u64, mut draw: Random, quiet: &Quie
         for _ in 0..=draw.below(DEPTH_MAX) {
             sent += 1;
             lines += &write_of(client, sent);
-            if long_bytes(sent).is_some() {
+            if client.long_bytes(sent).is_some() {
                 break;
             }
         }
@@ -261,7 +278,7 @@ fn load(near: &Namespace, client: u64, from: u64, mut draw: Random, quiet: &Quie
             }
             answered += 1;
         }
-        if long_bytes(sent).is_some() {
+        if client.long_bytes(sent).is_some() {
             thread::sleep(PAUSE);
         }
     }
@@ -272,7 +289,7 @@ fn load(near: &Namespace, client: u64, from: u64, mut draw: Random, quiet: &Quie
 
 /// Writes up to a long one, the last, and reads all replies; the number of the last. Its record is committed while the
 /// writer works for one before it, and another waits.
-fn end_with_a_long_one(asked: &mut Asked, client: u64, sent: u64) -> u64 {
+fn end_with_a_long_one(asked: &mut Asked, client: Client, sent: u64) -> u64 {
     let end = (sent + 3).next_multiple_of(LONG_EVERY);
     let lines: String = (sent + 1..=end - 3).map(|number| write_of(client, number)).collect();
     asked.send(&lines).expect("it runs");
@@ -390,11 +407,11 @@ fn write_until_killed(
     thread::scope(|scope| {
         let own = Random::seeded(draw.below(u64::MAX));
         let operator = scope.spawn(move || operate(near, own, is_saved));
-        let clients: Vec<_> = (0..CLIENTS)
-            .zip(models)
-            .map(|(client, model)| {
-                let (from, own) = (model.done, Random::seeded(draw.below(u64::MAX)));
-                scope.spawn(move || load(near, client, from, own, quiet))
+        let clients: Vec<_> = models
+            .iter()
+            .map(|&Model { client, done, .. }| {
+                let own = Random::seeded(draw.below(u64::MAX));
+                scope.spawn(move || load(near, client, done, own, quiet))
             })
             .collect();
         thread::sleep(Duration::from_millis(draw.below(MOMENT_MS_MAX)));
@@ -439,7 +456,10 @@ fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
     )));
     fs::create_dir(&folder.0).expect("the folder for temporary files can be written");
     let (mut draw, begun) = (Random::seeded(seed), Instant::now());
-    let mut models = vec![Model::default(); CLIENTS as usize];
+    // Where hardly more than the keys has room, a long value may be refused as memory that is missing.
+    let has_long = store != LSM;
+    let model = |number| Model { client: Client { number, has_long }, ..Model::default() };
+    let mut models: Vec<Model> = (0..CLIENTS).map(model).collect();
     // Of each client, how many writes were sent, and how many must be there.
     let mut asked_for = vec![(0, 0); CLIENTS as usize];
     let (mut rounds, mut from_snapshots, mut torn, mut lost) = (0, 0, 0, 0);
@@ -455,7 +475,7 @@ fn soak(on: (&str, u64), store: &[&str], length: Length, seed: u64) {
         for (client, (model, (sent, least))) in models.iter_mut().zip(&asked_for).enumerate() {
             let there = contents(&mut asked, client as u64);
             while model.done < *sent && (model.done < *least || model.contents() != there) {
-                model.write(client as u64);
+                model.write();
             }
             assert!(
                 model.done >= *least && model.contents() == there,
