@@ -62,8 +62,8 @@ impl Recording {
                 break;
             }
             let frame = replay.source.current();
-            let ts_ns =
-                began_ns.get_or_insert(frame.ts_ns.unwrap_or_default()).saturating_add(due_ns);
+            let began_ns = began_ns.get_or_insert_with(|| frame.ts_ns.unwrap_or_default());
+            let ts_ns = began_ns.saturating_add(due_ns);
             let written = writer.write(&Record {
                 ts_ns,
                 interface: 0,
