@@ -9,9 +9,9 @@
 //! ```
 //!
 //! What must always hold: verdicts come from intervals and are judged against the noise floor (the base raced against
-//! itself in the same rounds), and of costs only where both arms deliver the load; a segment is left out only because the generator was late, the meter did not close or,
-//! for rates and latencies, other programs took the CPU away, never because of what the arm did; a ledger that does
-//! not close makes the run invalid.
+//! itself in the same rounds), and on costs only where both arms deliver the load; a segment is left out only because
+//! the generator was late, the meter did not close or, for rates and latencies, other programs took the CPU away, never
+//! because of what the arm did; a ledger that does not close makes the run invalid.
 
 mod analyse;
 mod beside;

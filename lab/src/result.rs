@@ -124,8 +124,8 @@ pub struct RaceResult {
     /// It was interrupted, and what was measured until then is judged: generations that were whole.
     #[serde(default, skip_serializing_if = "crate::scenario::is_false")]
     pub interrupted: bool,
-    /// An arm ended before the race, and with it the race; what was measured until then is judged: generations that were
-    /// whole.
+    /// An arm ended before the race, and with it the race; what was measured until then is judged: generations that
+    /// were whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndedArm>,
     /// How it ended.

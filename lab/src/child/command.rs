@@ -339,8 +339,8 @@ impl Starting<'_> {
     }
 }
 
-/// CPUs on which what a program prints is read: any but its own. Where one more is left alone, which is the generator's,
-/// it is wherever there is time, since a program whose output is not read stands still.
+/// CPUs on which what a program prints is read: any but its own. Where only one more is left, the generator's, it is
+/// wherever there is time, since a program whose output is not read stands still.
 fn readers(usable: Vec<usize>, own: usize) -> Vec<usize> {
     let others: Vec<usize> = usable.iter().copied().filter(|cpu| *cpu != own).collect();
     if others.len() > 1 { others } else { usable }

@@ -53,8 +53,8 @@ fn is_of_trial(metric: Metric) -> bool {
     is_far_out || metric.has_no_load()
 }
 
-/// A percentile that one in so many lies beyond, ns; `None` where it has too few samples. Where as many had no end it is
-/// no number: were it missing, an arm would be judged by what it was quick with.
+/// A percentile that one in so many lies beyond, ns; `None` where it has too few samples. Where as many had no end it
+/// is no number: were it missing, an arm would be judged by what it was quick with.
 fn percentile(summary: &LatencySummary, ns: Option<u64>, one_in: u64) -> Option<f64> {
     ns.map(|ns| ns as f64).or_else(|| summary.is_endless(one_in).then_some(f64::INFINITY))
 }

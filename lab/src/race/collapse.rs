@@ -1,5 +1,6 @@
-//! Loads that an arm does not deliver. It spends its time on what it loses, too: what it then spends for each record that
-//! it delivers, and how long those took, is no cost of its work. So it has no verdict, as narrow as its interval may be.
+//! Loads that an arm does not deliver. It spends its time on what it loses, too: what it then spends for each record
+//! that it delivers, and how long those took, is no cost of its work. So that has no verdict, as narrow as its interval
+//! may be.
 
 use super::analyse::{Side, ledger_of};
 use crate::result::{DELIVERS_LOSS_MAX, PingSection, RaceResult};
@@ -28,8 +29,8 @@ pub(super) fn refuse(result: &mut RaceResult) {
     result.findings = findings;
 }
 
-/// What an arm did not do of a load, as a share, if that is a collapse and the metric with this name is a cost. Where it
-/// does not say what it received, this is not known.
+/// What an arm did not do of a load, as a share, if that is a collapse and the metric with this name is a cost. Where
+/// it does not say what it received, this is not known.
 fn undone(result: &RaceResult, metric: &str, side: Side) -> Option<f64> {
     if metric.starts_with(OF_PINGS) {
         return result.ping.as_ref().and_then(|pings| unreplied(pings, metric, side.0));

@@ -1,5 +1,5 @@
-//! An arm that ended by itself when generations enough had been whole: the race ended there, and what the others did until
-//! then is judged, as of a race that was interrupted. Of an arm that does not last nothing is called.
+//! An arm that ended by itself when generations enough had been whole: the race ended there, and what the others did
+//! until then is judged, as of a race that was interrupted. Of an arm that does not last nothing is called.
 
 use crate::result::{EndedArm, RaceResult};
 use laneway_stats::Verdict;
