@@ -117,7 +117,8 @@ impl Program {
             for id in threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
                 // One that has ended runs nowhere.
                 let Ok(cpus) = sched_getaffinity(Pid::from_raw(id)) else { continue };
-                if !cpus.is_set(cpu) || cpus.count() != 1 {
+                let is_kept = cpus.is_set(cpu) && cpus.count() == 1;
+                if !is_kept && !is_io_worker(process, id) {
                     return Err(strayed(process, id, cpu));
                 }
             }
@@ -212,6 +213,13 @@ impl Drop for Program {
         // The first process is gone when all others are, and its parent ends behind it.
         let _ = self.child.wait();
     }
+}
+
+/// Whether a thread is the kernel's, for requests of io_uring that block. No mask of its program's reaches it (io-wq
+/// gives it all CPUs, IORING_REGISTER_IOWQ_AFF aside), and to refuse it would keep such programs out.
+fn is_io_worker(process: u32, thread: i32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm"));
+    name.is_ok_and(|name| name.starts_with("iou-wrk-"))
 }
 
 /// What to say of a thread that is not kept on `cpu`.
